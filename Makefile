@@ -1,0 +1,63 @@
+# The commands of this repository. `make` is what CI runs; `make help` lists the rest.
+
+GO        ?= go
+PKGS      ?= ./...
+FUZZTIME  ?= 10s
+BENCHTIME ?= 1s
+# The packages whose benchmarks carry a target; each prints its baseline in the same run.
+BENCHPKGS ?= ./arbiter ./internal/engine ./internal/filejournal ./internal/rpc
+
+.DEFAULT_GOAL := all
+.PHONY: all check fmt vet lint test race fuzz bench sim soak generate mutants clean help
+
+all: check test ## Check and test: what CI runs
+
+check: fmt vet lint ## gofmt, go vet and golangci-lint; changes no file
+
+fmt: ## Fail when a Go file is not formatted
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted, run gofmt -w on:"; echo "$$out"; exit 1; fi
+
+vet: ## go vet over every package
+	$(GO) vet $(PKGS)
+
+# The linter is built from the module in tools/, pinned there (tools/lint). Without a network the build cannot
+# succeed on a fresh machine: that is said and skipped, because a linter must not stop a person offline.
+lint: ## golangci-lint, built from tools/lint/go.mod (skipped, with a line that says so, when it cannot be built)
+	@if (cd tools/lint && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint); then \
+		./bin/golangci-lint run $(PKGS); \
+	else \
+		echo "lint: SKIPPED, golangci-lint could not be built from tools/lint/go.mod (see above)"; \
+	fi
+
+test: ## All tests, once
+	$(GO) test $(PKGS)
+
+race: ## All tests under the race detector
+	$(GO) test -race $(PKGS)
+
+fuzz: ## Each fuzz target for FUZZTIME (10s)
+	@grep -rn --include='*_test.go' -o '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read -r file _ name; do \
+		name=$${name#func }; echo "== $$name ($$(dirname $$file))"; \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$(dirname $$file)" </dev/null || exit 1; \
+	done
+
+bench: ## The benchmarks that carry a target, each beside its baseline
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(BENCHPKGS)
+
+sim: ## The simulator (not there yet: says so and fails)
+	@echo "make sim: the simulator is not part of this release" >&2; exit 2
+
+soak: ## The long loops: kill -9 rounds, long random streams (TBA_SOAK=1)
+	TBA_SOAK=1 $(GO) test -count=1 -timeout 3h $(PKGS)
+
+generate: ## Regenerate the committed generated code with the tools pinned in tools/
+	./tools/generate.sh
+
+mutants: ## Remove one guard at a time (mutants/*.patch): each time the named tests must fail
+	./mutants/run.sh
+
+clean: ## Remove built tools
+	rm -rf bin
+
+help: ## This list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# Applies each patch of this folder to a temporary copy of the tree and expects the tests it names to
+# fail. A patch removes the guard of one promise (docs/guarantees.md); a mutant that survives means
+# that the promise is not tested.
+#
+# The head of a patch, above the diff, says:
+#   # promise: P1
+#   # test: go test ./arbiter -run '^TestNeverOverGrant$'
+# Several "# test:" lines: each of them must fail.
+#
+# usage: run.sh [PATCH_FOLDER [TREE]]     exits 0 only if every mutant was killed
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+patches=$(cd "${1:-$here}" && pwd)
+tree=${2:-$here/..}
+limit=${MUTANT_TIMEOUT:-600}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/tree"
+tar -C "$tree" --exclude=./.git --exclude=./bin -cf - . | tar -C "$work/tree" -xf -
+cd "$work/tree"
+export GIT_CEILING_DIRECTORIES=$work # git apply must not find a repository around the copy
+
+table="" bad=0 seen=0
+row() { # verdict, promise, patch, detail
+	local line
+	line=$(printf '%-14s %-8s %-36s %s' "$1" "$2" "$3" "$4")
+	echo "$line"
+	table+="$line"$'\n'
+	[ "$1" = killed ] || bad=1
+}
+
+# A test command is trusted only if it passes on the tree as it is and runs at least one test.
+# Its verdict is remembered: several patches may name the same command.
+declare -A sound
+sound_test() {
+	if [ -z "${sound[$1]:-}" ]; then
+		if ! timeout "$limit" bash -c "$1" >"$work/out" 2>&1; then
+			sound[$1]="fails without the patch"
+			cat "$work/out"
+		elif grep -qE 'no tests to run|no test files' "$work/out"; then
+			sound[$1]="runs no test"
+		else
+			sound[$1]=yes
+		fi
+	fi
+	[ "${sound[$1]}" = yes ]
+}
+
+shopt -s nullglob
+for patch in "$patches"/*.patch; do
+	seen=$((seen + 1))
+	name=$(basename "$patch" .patch)
+	promise=$(sed -n 's/^# promise: *//p' "$patch" | head -n 1)
+	mapfile -t tests < <(sed -n 's/^# test: *//p' "$patch")
+	if [ -z "$promise" ] || [ ${#tests[@]} -eq 0 ]; then
+		row "BAD HEADER" "${promise:--}" "$name" 'needs "# promise: P1" and "# test: go test ..."'
+		continue
+	fi
+
+	unsound=""
+	for t in "${tests[@]}"; do
+		sound_test "$t" || unsound="$t: ${sound[$t]}"
+	done
+	if [ -n "$unsound" ]; then
+		row "BAD TEST" "$promise" "$name" "$unsound"
+		continue
+	fi
+
+	if ! git apply "$patch" >"$work/out" 2>&1; then
+		cat "$work/out"
+		row "DOES NOT APPLY" "$promise" "$name" "the guarded code has moved: renew the patch"
+		continue
+	fi
+
+	verdict=killed detail=""
+	for t in "${tests[@]}"; do
+		# Compiled first: a mutant that does not compile proves nothing about the tests.
+		if ! timeout "$limit" bash -c "$t -list ^\$" >"$work/out" 2>&1; then
+			verdict="DOES NOT BUILD" detail="$t"
+			cat "$work/out"
+			break
+		fi
+		code=0
+		timeout "$limit" bash -c "$t" >"$work/out" 2>&1 || code=$?
+		case $code in
+		0) verdict=SURVIVED detail="$t" ;;
+		124) verdict="TIMED OUT" detail="$t" ;;
+		*) detail="${detail:+$detail; }$t" ;;
+		esac
+		[ "$verdict" = killed ] || break
+	done
+	git apply --reverse "$patch"
+	row "$verdict" "$promise" "$name" "$detail"
+done
+
+echo
+echo "verdict        promise  mutant                               tests"
+printf '%s' "$table"
+if [ "$seen" -eq 0 ]; then
+	echo "no patch in $patches" >&2
+	exit 1
+fi
+exit "$bad"
