@@ -1,0 +1,17 @@
+// Module plugins pins the code generators that buf calls, apart
+// from the product so that its go.mod stays small.
+module github.com/token-budget-arbiter/tba/tools/plugins
+
+go 1.26.0
+
+tool (
+	connectrpc.com/connect/cmd/protoc-gen-connect-go
+	google.golang.org/grpc/cmd/protoc-gen-go-grpc
+	google.golang.org/protobuf/cmd/protoc-gen-go
+)
+
+require (
+	connectrpc.com/connect v1.21.1 // indirect
+	google.golang.org/grpc/cmd/protoc-gen-go-grpc v1.6.2 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)
