@@ -1,0 +1,2 @@
+// Package arbiter is the decision: state, commands, facts, Decide, Apply and policy values, all pure.
+package arbiter
