@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 //go:embed prices.yaml
@@ -44,20 +46,15 @@ type Model struct {
 	Context, MaxInput, MaxOutput int64
 	Retires                      time.Time // zero: no date known
 	Source, Confidence           string
-	Rows                         []Row  // by date, without gaps
-	Fast                         *Rates // the provider's fast service tier where it has prices of its own
+	Prices                       []arbiter.Price // by date, without gaps, open to both sides
+	Fast                         *arbiter.Rates  // the provider's fast service tier where it has prices of its own
 }
 
-// At returns the row that holds at t. Before the first row it is the first, after the last the last:
-// a clock that is wrong must not make a model free.
-func (m *Model) At(t time.Time) Row {
-	for _, r := range m.Rows {
-		if r.To.IsZero() || t.Before(r.To) {
-			return r
-		}
-	}
-	return m.Rows[len(m.Rows)-1]
-}
+// At returns the price that holds at t. Before the first row it is the first, after the last the last.
+func (m *Model) At(t time.Time) *arbiter.Price { return arbiter.PriceAt(m.Prices, t.UnixNano()) }
+
+// Cost is what a call costs at t, rounded up once to whole nano-USD.
+func (m *Model) Cost(u arbiter.Usage, t time.Time) arbiter.Nanos { return m.At(t).Cost(u) }
 
 // UnpricedError says that the catalogue has no price for a model.
 type UnpricedError struct {
@@ -203,8 +200,8 @@ func (c *Catalog) Override(over *Catalog) *Catalog {
 // DefaultRates are the prices of a provider's calls that name no model, in USD per million input and output tokens:
 // openai 2.50 and 10, anthropic 3 and 15, gemini 1.25 and 5, mistral 0.70 and 2.80. Cache tokens cost as much as input.
 // ok is false for any other provider.
-func DefaultRates(provider string) (Rates, bool) {
-	var in, out Price
+func DefaultRates(provider string) (arbiter.Rates, bool) {
+	var in, out arbiter.Pico
 	switch Provider(provider) {
 	case "openai":
 		in, out = 2_500_000, 10_000_000
@@ -215,7 +212,7 @@ func DefaultRates(provider string) (Rates, bool) {
 	case "mistral":
 		in, out = 700_000, 2_800_000
 	default:
-		return Rates{}, false
+		return arbiter.Rates{}, false
 	}
-	return Rates{Input: in, CacheRead: in, CacheWrite: in, CacheWriteLong: in, Output: out}, true
+	return arbiter.Rates{Input: in, CacheRead: in, CacheWrite: in, CacheWriteLong: in, Output: out}, true
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 func day(s string) time.Time {
@@ -28,7 +30,7 @@ func TestEmbeddedIsComplete(t *testing.T) {
 		if m.Source == "" || m.Confidence == "" {
 			t.Errorf("%s: a row needs its source and confidence", m.ID)
 		}
-		for _, r := range m.Rows {
+		for _, r := range m.Prices {
 			if r.Input == 0 || (r.Output == 0 && m.MaxOutput != 0) {
 				t.Errorf("%s: free by accident: %+v", m.ID, r)
 			}
@@ -94,7 +96,7 @@ func TestPricesChangeAtTheirDate(t *testing.T) {
 	tests := []struct {
 		id   string
 		at   time.Time
-		want Price
+		want arbiter.Pico
 	}{
 		{"gemini-4-carbon", day("2026-12-01").Add(-time.Nanosecond), 2_000_000},
 		{"gemini-4-carbon", day("2026-12-01"), 4_000_000},
@@ -132,7 +134,7 @@ func TestDefaultRates(t *testing.T) {
 	t.Parallel()
 	for provider, want := range map[string]string{"openai": "2.5 10", "anthropic": "3 15", "gemini": "1.25 5", "google": "1.25 5", "mistral": "0.7 2.8"} {
 		r, ok := DefaultRates(provider)
-		if got := r.Input.String() + " " + r.Output.String(); !ok || got != want {
+		if got := Format(r.Input) + " " + Format(r.Output); !ok || got != want {
 			t.Errorf("%s: %s, want %s", provider, got, want)
 		}
 	}
@@ -169,7 +171,7 @@ func TestUnitsTypedWrong(t *testing.T) {
 		t.Errorf("PerToken: %v, %v", p, err)
 	}
 	for _, tt := range []struct {
-		read       func(string) (Price, error)
+		read       func(string) (arbiter.Pico, error)
 		text, want string
 	}{
 		{PerToken, "8", "8 USD per token is 8000000 USD per million tokens: did you mean 8 per million?"},
@@ -182,7 +184,7 @@ func TestUnitsTypedWrong(t *testing.T) {
 			t.Errorf("%s: %v\nwant %s", tt.text, err, tt.want)
 		}
 	}
-	for _, read := range []func(string) (Price, error){PerToken, PerMillion} {
+	for _, read := range []func(string) (arbiter.Pico, error){PerToken, PerMillion} {
 		if p, err := read("0"); p != 0 || err != nil {
 			t.Errorf("an explicit 0 is a price: %v, %v", p, err)
 		}
@@ -209,7 +211,7 @@ models:
 			return err.Error()
 		}
 		r := m.At(day("2026-11-29"))
-		return r.Input.String() + " " + r.Output.String()
+		return Format(r.Input) + " " + Format(r.Output)
 	}
 	for id, want := range map[[2]string]string{
 		{"openai", "gpt-5.4"}:            "1 2",

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 // maxFile bounds a price file: the embedded one is 21 KB.
@@ -145,7 +147,7 @@ func (r *reader) date(what, text string) time.Time {
 	// An unquoted date may arrive with the time of day that YAML 1.1 gives it.
 	day, _, _ := strings.Cut(text, "T")
 	t, err := time.Parse(time.DateOnly, day)
-	if err != nil {
+	if err != nil || t.Year() < 2000 || t.Year() > 2200 { // nanoseconds of an int64 end in 2262
 		r.fault("%s: %q is not a date (2026-11-29)", what, text)
 	}
 	return t
@@ -180,42 +182,54 @@ func (r *reader) model(i int, m fileModel) Model {
 	}
 	for j, row := range m.Prices {
 		w := fmt.Sprintf("%s: prices[%d]", what, j)
-		p := Row{From: r.date(w+": from", row.From), To: r.date(w+": to", row.To), Rates: r.rates(w, row.fileRates)}
+		p := arbiter.Price{From: nanos(r.date(w+": from", row.From)), To: nanos(r.date(w+": to", row.To)), Rates: r.rates(w, row.fileRates)}
 		for _, t := range row.Tiers {
 			if t.OverInput <= 0 {
 				r.fault("%s: a tier needs over_input above 0", w)
 			}
-			p.Tiers = append(p.Tiers, Tier{OverInput: t.OverInput, Rates: r.rates(w+": tier", t.fileRates)})
+			p.Tiers = append(p.Tiers, arbiter.Tier{OverInput: arbiter.Tokens(t.OverInput), Rates: r.rates(w+": tier", t.fileRates)})
 		}
-		slices.SortFunc(p.Tiers, func(a, b Tier) int { return cmp.Compare(a.OverInput, b.OverInput) })
+		slices.SortFunc(p.Tiers, func(a, b arbiter.Tier) int { return cmp.Compare(a.OverInput, b.OverInput) })
 		for k := 1; k < len(p.Tiers); k++ {
 			if p.Tiers[k].OverInput == p.Tiers[k-1].OverInput {
 				r.fault("%s: two tiers over %d", w, p.Tiers[k].OverInput)
 			}
 		}
-		model.Rows = append(model.Rows, p)
+		model.Prices = append(model.Prices, p)
 	}
-	r.order(what, model.Rows)
+	r.order(what, model.Prices)
 	return model
 }
 
 // order sorts rows by date and refuses gaps and overlaps: at each instant one row holds.
-func (r *reader) order(what string, rows []Row) {
-	slices.SortStableFunc(rows, func(a, b Row) int { return a.From.Compare(b.From) })
-	for i := range rows {
-		if !rows[i].To.IsZero() && !rows[i].From.Before(rows[i].To) {
+// The outer rows are then opened to both sides: a clock that is wrong must not leave a model without a price.
+func (r *reader) order(what string, rows []arbiter.Price) {
+	slices.SortStableFunc(rows, func(a, b arbiter.Price) int { return cmp.Compare(a.From, b.From) })
+	for i, row := range rows {
+		if row.To != 0 && row.From >= row.To {
 			r.fault("%s: a price row ends before it begins", what)
 		}
-		if i > 0 && (rows[i].From.IsZero() || !rows[i].From.Equal(rows[i-1].To)) {
+		if i > 0 && (row.From == 0 || row.From != rows[i-1].To) {
 			r.fault("%s: price rows must follow each other day by day (to of one = from of the next)", what)
 		}
 	}
+	if len(rows) > 0 {
+		rows[0].From, rows[len(rows)-1].To = 0, 0
+	}
+}
+
+// nanos is t as Unix nanoseconds, 0 for the zero time.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
 }
 
 // rates reads one line of prices. What a provider does not list for the cache costs as much as fresh input:
 // never less than the bill.
-func (r *reader) rates(what string, f fileRates) Rates {
-	read := func(name string, n number, missing Price) Price {
+func (r *reader) rates(what string, f fileRates) arbiter.Rates {
+	read := func(name string, n number, missing arbiter.Pico) arbiter.Pico {
 		if n.line == 0 {
 			return missing
 		}
@@ -228,7 +242,7 @@ func (r *reader) rates(what string, f fileRates) Rates {
 	if f.In.line == 0 || f.Out.line == 0 {
 		r.fault("%s: in and out are required (0 is allowed, and means free)", what)
 	}
-	var v Rates
+	var v arbiter.Rates
 	v.Input = read("in", f.In, 0)
 	v.Output = read("out", f.Out, 0)
 	v.CacheRead = read("cache_read", f.CacheRead, v.Input)
