@@ -69,9 +69,9 @@ func (x *SessionRequest) GetFrames() []*SessionRequest_Frame {
 	return nil
 }
 
-// SessionCancel gives up a request that waits. It is not answered itself; the
-// request is, with CANCELLED, or with a grant that was faster and must then be
-// released.
+// SessionCancel gives up a request that waits, or ends a subscription. It is not
+// answered itself; the given up frame is, with error CANCELLED, or with a grant
+// that was faster and must then be released.
 type SessionCancel struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the frame to give up.
@@ -623,8 +623,8 @@ type SessionRequest_Frame_Signal struct {
 }
 
 type SessionRequest_Frame_Subscribe struct {
-	// As StreamBackpressure, without end; answered by pushed frames only. A
-	// second one replaces the first.
+	// As StreamBackpressure: answered by one backpressure frame per signal,
+	// all under this id, until cancelled. Several may run side by side.
 	Subscribe *BackpressureSubscription `protobuf:"bytes,7,opt,name=subscribe,proto3,oneof"`
 }
 
@@ -830,7 +830,7 @@ type SessionResponse_Frame_Error struct {
 }
 
 type SessionResponse_Frame_Backpressure struct {
-	// Notice after subscribe.
+	// Signal of a subscription.
 	Backpressure *BackpressureSignal `protobuf:"bytes,8,opt,name=backpressure,proto3,oneof"`
 }
 

@@ -37,7 +37,9 @@ const (
 // answer. Errors are for a bad request (INVALID_ARGUMENT), no permission
 // (UNAUTHENTICATED, PERMISSION_DENIED), a lease that is gone or ended
 // (NOT_FOUND, FAILED_PRECONDITION) and "cannot know" (UNAVAILABLE). Messages
-// are at most 256 KiB.
+// are at most 256 KiB. An error carries google.rpc.ErrorInfo (domain "tba", a
+// stable reason) and, where a retry makes sense, google.rpc.RetryInfo: that is
+// how a client tells the server's word from a broken network.
 type TokenBudgetArbiterClient interface {
 	// RequestLease decides whether one call may be made, where, and how large.
 	RequestLease(ctx context.Context, in *LeaseRequest, opts ...grpc.CallOption) (*LeaseResponse, error)
@@ -168,7 +170,9 @@ func (c *tokenBudgetArbiterClient) Explain(ctx context.Context, in *ExplainReque
 // answer. Errors are for a bad request (INVALID_ARGUMENT), no permission
 // (UNAUTHENTICATED, PERMISSION_DENIED), a lease that is gone or ended
 // (NOT_FOUND, FAILED_PRECONDITION) and "cannot know" (UNAVAILABLE). Messages
-// are at most 256 KiB.
+// are at most 256 KiB. An error carries google.rpc.ErrorInfo (domain "tba", a
+// stable reason) and, where a retry makes sense, google.rpc.RetryInfo: that is
+// how a client tells the server's word from a broken network.
 type TokenBudgetArbiterServer interface {
 	// RequestLease decides whether one call may be made, where, and how large.
 	RequestLease(context.Context, *LeaseRequest) (*LeaseResponse, error)
