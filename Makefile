@@ -24,7 +24,7 @@ vet: ## go vet over every package
 # succeed on a fresh machine: that is said and skipped, because a linter must not stop a person offline.
 lint: ## golangci-lint, built from tools/lint/go.mod (skipped, with a line that says so, when it cannot be built)
 	@if (cd tools/lint && $(GO) build -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint); then \
-		./bin/golangci-lint run $(PKGS); \
+		GOLANGCI_LINT_CACHE=$(CURDIR)/bin/lint-cache ./bin/golangci-lint run $(PKGS); \
 	else \
 		echo "lint: SKIPPED, golangci-lint could not be built from tools/lint/go.mod (see above)"; \
 	fi

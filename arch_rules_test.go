@@ -248,7 +248,7 @@ func checkSleep(p pkg) []string {
 	})
 }
 
-var firstSentence = regexp.MustCompile(`^(Package|Command) [a-z0-9_]+ [^.]+[^\s.]`)
+var firstSentence = regexp.MustCompile(`^(Package|Command) [a-z0-9_]+:? [^.]+[^\s.]`)
 
 // checkComment wants one package comment, whose first sentence says what the package is.
 func checkComment(p pkg) []string {
