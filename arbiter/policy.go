@@ -75,12 +75,12 @@ type Ceilings struct {
 	OutputTPM     Tokens   `json:"output_tpm,omitempty"`
 	RPD           Requests `json:"rpd,omitempty"`
 	MaxConcurrent Requests `json:"max_concurrency,omitempty"`
-	// Burst is the pacing burst as a fraction of the ceiling; 0 is a tenth. Whole switches pacing off.
+	// Burst is the pacing burst as a fraction of the ceiling, rounded down, at least 1; 0 is a tenth. Whole lets a full window go at once.
 	Burst PPM `json:"burst,omitempty"`
 	// Generated charges token windows with what was used, at commit, and holds the estimate until then. Otherwise the estimate is charged at grant and stays.
 	Generated bool `json:"generated,omitempty"`
-	// Shadow counts what these ceilings would refuse and lets it pass.
-	Shadow bool `json:"shadow,omitempty"`
+	// ShadowRates counts what these ceilings would refuse and lets it pass.
+	ShadowRates bool `json:"shadow_rates,omitempty"`
 }
 
 // Provider is one upstream of the pool.
