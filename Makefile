@@ -8,11 +8,11 @@ BENCHTIME ?= 1s
 BENCHPKGS ?= ./arbiter ./internal/engine ./internal/filejournal ./internal/rpc
 
 .DEFAULT_GOAL := all
-.PHONY: all check fmt vet lint test race fuzz bench sim soak generate mutants clean help
+.PHONY: all check fmt vet lint test race fuzz bench sim soak generate generated mutants clean help
 
 all: check test ## Check and test: what CI runs
 
-check: fmt vet lint ## gofmt, go vet and golangci-lint; changes no file
+check: fmt vet lint generated ## gofmt, go vet, golangci-lint, generated code up to date
 
 fmt: ## Fail when a Go file is not formatted
 	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted, run gofmt -w on:"; echo "$$out"; exit 1; fi
@@ -53,11 +53,20 @@ soak: ## The long loops: kill -9 rounds, long random streams (TBA_SOAK=1)
 generate: ## Regenerate the committed generated code with the tools pinned in tools/
 	./tools/generate.sh
 
+generated: ## Fail when internal/gen is not what proto/ generates (skipped when the tools cannot be built)
+	@if (cd tools/buf && $(GO) build -o ../.bin/ tool) && (cd tools/plugins && $(GO) build -o ../.bin/ tool); then \
+		before=$$(mktemp -d) && cp -r internal/gen "$$before" && ./tools/generate.sh && diff -r "$$before/gen" internal/gen \
+			|| { echo "internal/gen was not up to date with proto/: run make generate and commit it"; exit 1; }; \
+		rm -rf "$$before"; \
+	else \
+		echo "generated: SKIPPED, the tools could not be built from tools/ (see above)"; \
+	fi
+
 mutants: ## Remove one guard at a time (mutants/*.patch): each time the named tests must fail
 	./mutants/run.sh
 
 clean: ## Remove built tools
-	rm -rf bin
+	rm -rf bin tools/.bin
 
 help: ## This list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
