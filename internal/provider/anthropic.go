@@ -1,0 +1,116 @@
+package provider
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+)
+
+const (
+	anthropicVersionHeader = "Anthropic-Version"
+	anthropicVersion       = "2023-06-01"
+	anthropicDefaultCap    = 4096 // max_tokens is required; a request without a cap of its own gets this one
+)
+
+// anthropic: messages. input_tokens excludes both cache counts; output includes thinking.
+var anthropic = Dialect{
+	name:     Anthropic,
+	keySlot:  "X-Api-Key",
+	chatPath: func(string) string { return "/v1/messages" },
+	chatBody: func(r ChatRequest) any {
+		if r.MaxOutput == 0 {
+			r.MaxOutput = anthropicDefaultCap
+		}
+		return struct {
+			Model     string    `json:"model"`
+			MaxOutput int64     `json:"max_tokens"`
+			Messages  []message `json:"messages"`
+		}{r.Model, r.MaxOutput, []message{{"user", r.Text}}}
+	},
+	parse: func(_ string, doc gjson.Result) Chat {
+		return Chat{
+			Model:     doc.Get("model").String(),
+			Stream:    doc.Get("stream").Bool(),
+			MaxOutput: cap0(doc.Get("max_tokens")),
+			TextBytes: textBytes(doc.Get("system")) + messageBytes(doc.Get("messages")),
+		}
+	},
+	usage:  anthropicUsage,
+	limits: anthropicLimits,
+	rules: []Rule{
+		{Name: "anthropic_spend", Status: []int{429}, Codes: []string{"enforced_spend_limit_reached",
+			"contract_spend_limit_reached", "linked_organization_spend_limit_reached"}, Class: Exhausted, Until: UntilMonth},
+		{Name: "anthropic_self_set", Status: []int{400}, Text: []string{"you have reached your specified api usage limits",
+			"workspace api usage limits"}, Class: Exhausted, Until: UntilTextDate},
+		{Name: "anthropic_billing", Status: []int{402}, Class: Exhausted, Until: UntilOperator},
+		{Name: "anthropic_billing_code", Codes: []string{"linked_organization_billing_unavailable",
+			"user_profile_not_billable"}, Class: Exhausted, Until: UntilOperator},
+		{Name: "anthropic_credit", Status: []int{400}, Text: []string{"credit balance is too low"}, Class: Exhausted, Until: UntilOperator},
+		{Name: "anthropic_ramp", Status: []int{429}, Codes: []string{"ramp_limit_exceeded"}, Class: Throttle, Until: UntilHint, Grows: true},
+		{Name: "anthropic_throttle", Status: []int{429}, Codes: []string{"rate_limit_error"}, Class: Throttle, Until: UntilHint},
+		{Name: "anthropic_overloaded", Status: []int{529}, Class: Overload, Until: UntilBackoff},
+		{Name: "anthropic_overloaded_type", Codes: []string{"overloaded_error"}, Class: Overload, Until: UntilBackoff},
+		{Name: "anthropic_error", Status: []int{500}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "anthropic_timeout", Status: []int{504}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "anthropic_bytes", Status: []int{413}, Class: Caller, Until: UntilNever},
+		{Name: "anthropic_conflict", Status: []int{409}, Class: Caller, Until: UntilShort},
+		{Name: "anthropic_on_hold", Status: []int{403}, Codes: []string{"organization_on_hold"}, Class: Auth, Until: UntilOperator},
+	},
+}
+
+func anthropicUsage(doc gjson.Result) (Usage, bool) {
+	c := counter{obj: doc.Get("usage")}
+	if !c.obj.IsObject() {
+		return Usage{}, false
+	}
+	u := Usage{Usage: arbiter.Usage{
+		Input:     c.get("input_tokens"),
+		CacheRead: c.get("cache_read_input_tokens"),
+		Output:    c.get("output_tokens"),
+		Reasoning: c.get("output_tokens_details.thinking_tokens"),
+	}, Model: doc.Get("model").String(), Tier: c.obj.Get("service_tier").String()}
+	// The total of cache writes is split by life; without the split all of it has the default life.
+	total, hasTotal := c.lookup("cache_creation_input_tokens")
+	short := c.get("cache_creation.ephemeral_5m_input_tokens")
+	long := c.get("cache_creation.ephemeral_1h_input_tokens")
+	u.CacheWrite, u.CacheWriteLong = short, long
+	if hasTotal {
+		u.CacheWriteLong = min(long, total)
+		u.CacheWrite = total - u.CacheWriteLong
+		c.adjusted = c.adjusted || short+long > 0 && short+long != total
+	}
+	u.Adjusted = c.adjusted
+	return u, c.found
+}
+
+// anthropicLimits reads the trios anthropic-ratelimit-*, anthropic-priority-*, anthropic-fast-* and, on subscription
+// traffic, anthropic-ratelimit-unified-*. Resets are RFC 3339 instants, of the unified ones Unix seconds.
+func anthropicLimits(r reader) (l Limits) {
+	for _, x := range [...]struct {
+		prefix, scope string
+	}{{"Anthropic-Ratelimit-", ""}, {"Anthropic-Priority-", "priority"}, {"Anthropic-Fast-", "fast"}} {
+		for _, a := range [...]struct {
+			name string
+			dim  arbiter.Dim
+		}{{"requests", arbiter.DimRPM}, {"input-tokens", arbiter.DimInputTPM}, {"output-tokens", arbiter.DimOutputTPM}, {"tokens", arbiter.DimTPM}} {
+			p := x.prefix + a.name
+			l.add(r, Limit{Dim: a.dim, Scope: x.scope}, p+"-limit", p+"-remaining", p+"-reset")
+		}
+	}
+	for _, span := range [...]string{"5h", "7d"} {
+		p := "Anthropic-Ratelimit-Unified-" + span
+		used, err := strconv.ParseFloat(strings.TrimSpace(r.h.Get(p+"-utilization")), 64)
+		if err != nil || math.IsNaN(used) || used < 0 {
+			continue
+		}
+		// A share of an unnamed limit: kept in thousandths, so that it stays an integer.
+		x := Limit{Scope: "unified_" + span, Limit: 1000, Remaining: int64(math.Floor(1000 * max(1-used, 0)))}
+		x.Reset, x.HasReset = ParseWait(r.h.Get(p+"-reset"), r.wall())
+		l.List = append(l.List, x)
+	}
+	return l
+}

@@ -1,0 +1,159 @@
+package provider
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+)
+
+// fact is something that was found in an error body beyond its code and its words.
+type fact uint16
+
+const (
+	factJSON fact = 1 << iota
+	factNotJSON
+	factTooLarge        // asks for more than the whole limit
+	factNoViolations    // names no quota at all
+	factDay             // names a quota per day
+	factDayOnly         // and no quota per minute
+	factMinute          // names a quota per minute
+	factNoRetryInfo     //
+	factRetryWithinHour // RetryInfo of at most an hour
+	factRetryBeyondHour
+)
+
+// errorBody is an error answer, however it was wrapped.
+type errorBody struct {
+	code, kind, status, detail string // code, type, status word, details.error_code
+	message, lower             string
+	dim                        arbiter.Dim
+	retryInfo                  time.Duration
+	hasRetryInfo               bool
+	facts                      fact
+}
+
+// named says whether the body uses word as its code in any of the places where providers put codes.
+func (e *errorBody) named(word string) bool {
+	return word == e.code || word == e.kind || word == e.status || word == e.detail
+}
+
+// decodeError reads the shapes that are seen: {"error":{...}}, {"error":"text"}, [{"error":{...}}], Mistral's and
+// FastAPI's top-level fields, and Gemini's error that is itself JSON inside error.message. Codes may be numbers.
+func decodeError(body []byte) (e errorBody) {
+	e.facts = factNotJSON | factNoRetryInfo | factNoViolations
+	if len(body) > maxErrorBody {
+		return e
+	}
+	doc, ok := object(body)
+	if !ok {
+		return e
+	}
+	e.facts = e.facts&^factNotJSON | factJSON
+	err := doc.Get("error")
+	switch {
+	case err.IsObject():
+	case err.Type == gjson.String:
+		e.kind = err.Str
+		err = doc
+	default:
+		err = doc
+	}
+	if inner := err.Get("message").Str; strings.HasPrefix(strings.TrimSpace(inner), "{") {
+		if nested, ok := object([]byte(inner)); ok && nested.Get("error").IsObject() {
+			err = nested.Get("error")
+		}
+	}
+	e.code = err.Get("code").String()
+	if t := err.Get("type").String(); t != "" {
+		e.kind = t
+	}
+	e.status = err.Get("status").String()
+	e.detail = err.Get("details.error_code").String()
+	e.message = err.Get("message").String()
+	if e.message == "" {
+		e.message = err.Get("detail").String()
+	}
+	e.lower = strings.ToLower(e.message)
+	e.readDetails(err.Get("details"))
+	if tooLarge(e.message, e.lower) {
+		e.facts |= factTooLarge
+	}
+	return e
+}
+
+// readDetails looks through Google's list of typed details for violated quotas and the wait.
+func (e *errorBody) readDetails(details gjson.Result) {
+	if !details.IsArray() {
+		return
+	}
+	details.ForEach(func(_, d gjson.Result) bool {
+		switch kind := d.Get("@type").Str; {
+		case strings.HasSuffix(kind, "google.rpc.RetryInfo"):
+			if w, err := time.ParseDuration(d.Get("retryDelay").Str); err == nil {
+				if w, ok := believed(w); ok {
+					e.retryInfo, e.hasRetryInfo = w, true
+				}
+			}
+		case strings.HasSuffix(kind, "google.rpc.QuotaFailure"):
+			d.Get("violations").ForEach(func(_, v gjson.Result) bool {
+				e.violated(v.Get("quotaId").Str)
+				return true
+			})
+		}
+		return true
+	})
+	if e.hasRetryInfo {
+		e.facts &^= factNoRetryInfo
+		if e.retryInfo <= time.Hour {
+			e.facts |= factRetryWithinHour
+		} else {
+			e.facts |= factRetryBeyondHour
+		}
+	}
+	if e.facts&(factDay|factMinute) == factDay {
+		e.facts |= factDayOnly
+	}
+}
+
+// violated decides by the quota's id, never by the sentence: the sentence of a quota per minute speaks of plan and
+// billing too.
+func (e *errorBody) violated(id string) {
+	e.facts &^= factNoViolations
+	switch {
+	case strings.Contains(id, "PerDay"):
+		e.facts |= factDay
+		return
+	case strings.Contains(id, "PerMinute"):
+		e.facts |= factMinute
+	}
+	switch {
+	case strings.Contains(id, "InputTokens"):
+		e.dim = arbiter.DimInputTPM
+	case strings.Contains(id, "Requests"):
+		e.dim = arbiter.DimRPM
+	}
+}
+
+var (
+	limitInText = regexp.MustCompile(`Limit:? (\d+)`)
+	askedInText = regexp.MustCompile(`Requested:? (\d+)`)
+)
+
+// tooLarge tells a request above the whole limit from one that only has to wait. The two numbers decide when both can
+// be read; Azure's "Rate limit of 50000 per 60s exceeded" has neither and is a throttle.
+func tooLarge(message, lower string) bool {
+	limit, asked := limitInText.FindStringSubmatch(message), askedInText.FindStringSubmatch(message)
+	if limit != nil && asked != nil {
+		l, errL := strconv.ParseInt(limit[1], 10, 64)
+		a, errA := strconv.ParseInt(asked[1], 10, 64)
+		if errL == nil && errA == nil {
+			return a > l
+		}
+	}
+	return strings.Contains(lower, "request too large")
+}

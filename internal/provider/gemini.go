@@ -1,0 +1,117 @@
+package provider
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+)
+
+// gemini: generateContent. The model is in the path, the prompt count includes cached tokens, thoughts are NOT in the
+// candidates' count, and a 429 has its wait in the body.
+var gemini = Dialect{
+	name:     Gemini,
+	keySlot:  "X-Goog-Api-Key",
+	chatPath: func(model string) string { return "/v1beta/models/" + url.PathEscape(model) + ":generateContent" },
+	chatBody: func(r ChatRequest) any {
+		type part struct {
+			Text string `json:"text"`
+		}
+		type content struct {
+			Role  string `json:"role"`
+			Parts []part `json:"parts"`
+		}
+		type generation struct {
+			MaxOutput int64 `json:"maxOutputTokens"`
+		}
+		body := struct {
+			Contents   []content   `json:"contents"`
+			Generation *generation `json:"generationConfig,omitempty"`
+		}{Contents: []content{{"user", []part{{r.Text}}}}}
+		if r.MaxOutput > 0 {
+			body.Generation = &generation{r.MaxOutput}
+		}
+		return body
+	},
+	parse: func(path string, doc gjson.Result) Chat {
+		model, verb := geminiPath(path)
+		bytes := textBytes(firstOf(doc, "systemInstruction.parts", "system_instruction.parts"))
+		doc.Get("contents").ForEach(func(_, c gjson.Result) bool {
+			bytes += textBytes(c.Get("parts"))
+			return true
+		})
+		return Chat{
+			Model:     model,
+			Stream:    verb == "streamGenerateContent",
+			MaxOutput: cap0(firstOf(doc, "generationConfig.maxOutputTokens", "generation_config.max_output_tokens")),
+			Choices:   cap0(firstOf(doc, "generationConfig.candidateCount", "generation_config.candidate_count")),
+			TextBytes: bytes,
+		}
+	},
+	usage:  geminiUsage,
+	limits: func(reader) Limits { return Limits{} },
+	rules: []Rule{
+		{Name: "gemini_day", Status: []int{429}, When: factDayOnly | factNoRetryInfo, Class: Exhausted, Dim: arbiter.DimRPD, Until: UntilPacificDay},
+		{Name: "gemini_plan", Status: []int{429}, When: factNoViolations | factNoRetryInfo, Text: []string{"plan and billing"},
+			Class: Exhausted, Until: UntilPacificDay},
+		{Name: "gemini_minute", Status: []int{429}, When: factMinute | factRetryWithinHour, Class: Throttle, Until: UntilHint, Default: time.Minute},
+		{Name: "gemini_minute_bare", Status: []int{429}, When: factMinute | factNoRetryInfo, Class: Throttle, Until: UntilHint, Default: time.Minute},
+		{Name: "gemini_day_with_wait", Status: []int{429}, When: factDay | factRetryWithinHour, Class: Throttle, Dim: arbiter.DimRPD,
+			Until: UntilHint, Default: time.Minute, Repeats: Exhausted},
+		{Name: "gemini_far", Status: []int{429}, When: factRetryBeyondHour, Class: Exhausted, Until: UntilHint, Default: time.Hour},
+		{Name: "gemini_bare", Status: []int{429}, When: factJSON, Class: Throttle, Until: UntilHint, Default: time.Minute},
+		{Name: "gemini_overloaded", Status: []int{503}, Class: Overload, Until: UntilBackoff},
+		{Name: "gemini_error", Status: []int{500}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "gemini_timeout", Status: []int{504}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "gemini_too_large", Status: []int{400}, Text: []string{"input token count"}, Class: Impossible, Dim: arbiter.DimInputTPM, Until: UntilNever},
+		{Name: "gemini_key", Status: []int{400}, Text: []string{"api key not valid"}, Class: Auth, Until: UntilOperator},
+		{Name: "gemini_precondition", Status: []int{400, 403}, Codes: []string{"FAILED_PRECONDITION", "PERMISSION_DENIED"}, Class: Auth, Until: UntilOperator},
+	},
+}
+
+// geminiPath splits .../models/{model}:{verb}.
+func geminiPath(path string) (model, verb string) {
+	_, rest, ok := strings.Cut(path, "/models/")
+	if !ok {
+		return "", ""
+	}
+	model = rest
+	if i := strings.LastIndexByte(rest, ':'); i >= 0 { // the last one: tuned models have colons in their names
+		model, verb = rest[:i], rest[i+1:]
+	}
+	if plain, err := url.PathUnescape(model); err == nil {
+		model = plain
+	}
+	return model, verb
+}
+
+// firstOf returns the first path that exists: Google's servers take camelCase and snake_case alike.
+func firstOf(doc gjson.Result, paths ...string) gjson.Result {
+	for _, p := range paths {
+		if r := doc.Get(p); r.Exists() {
+			return r
+		}
+	}
+	return gjson.Result{}
+}
+
+func geminiUsage(doc gjson.Result) (Usage, bool) {
+	c := counter{obj: doc.Get("usageMetadata")}
+	if !c.obj.IsObject() {
+		return Usage{}, false
+	}
+	prompt := c.get("promptTokenCount") + c.get("toolUsePromptTokenCount")
+	read := c.get("cachedContentTokenCount")
+	thoughts := c.get("thoughtsTokenCount")
+	output := c.get("candidatesTokenCount") + thoughts
+	// Every field is optional. What the total has above the fields that came was generated (seen: prompt 41,
+	// candidates 5, total 389).
+	if total, ok := c.lookup("totalTokenCount"); ok && total > prompt+output {
+		output = total - prompt
+	}
+	counts := arbiter.Usage{Input: c.less(prompt, read), CacheRead: read, Output: output, Reasoning: thoughts}
+	return Usage{counts, doc.Get("modelVersion").String(), c.obj.Get("trafficType").String(), c.adjusted}, c.found
+}

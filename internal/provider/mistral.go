@@ -1,0 +1,72 @@
+package provider
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+)
+
+// mistral: chat completions in OpenAI's shape, with unknown fields refused (422), caps under the older name, its own
+// limit headers and its error at the top level of the body.
+var mistral = Dialect{
+	name:     Mistral,
+	keySlot:  "Authorization",
+	keyWord:  "Bearer ",
+	chatPath: func(string) string { return "/v1/chat/completions" },
+	chatBody: func(r ChatRequest) any {
+		return struct {
+			Model     string    `json:"model"`
+			Messages  []message `json:"messages"`
+			MaxOutput int64     `json:"max_tokens,omitempty"`
+		}{r.Model, []message{{"user", r.Text}}, r.MaxOutput}
+	},
+	parse: func(_ string, doc gjson.Result) Chat {
+		return Chat{
+			Model:     doc.Get("model").String(),
+			Stream:    doc.Get("stream").Bool(),
+			MaxOutput: cap0(doc.Get("max_tokens")),
+			Choices:   cap0(doc.Get("n")),
+			TextBytes: messageBytes(doc.Get("messages")),
+		}
+	},
+	usage:  openAIUsage,
+	limits: mistralLimits,
+	rules: []Rule{
+		{Name: "mistral_throttle", Status: []int{429}, Codes: []string{"rate_limited", "1300"}, Class: Throttle, Until: UntilHint, Default: time.Second, Grows: true},
+		{Name: "mistral_requests", Status: []int{429}, Text: []string{"requests rate limit exceeded"}, Class: Throttle, Dim: arbiter.DimRPM,
+			Until: UntilHint, Default: time.Second, Grows: true},
+		// Backend capacity, whatever the status says: not our limit.
+		{Name: "mistral_capacity", Status: []int{429, 503}, Text: []string{"service tier capacity exceeded"}, Class: Overload, Until: UntilBackoff},
+		{Name: "mistral_capacity_code", Status: []int{429, 503}, Codes: []string{"3505"}, Class: Overload, Until: UntilBackoff},
+		{Name: "mistral_month", Status: []int{401, 402, 403}, Text: []string{"monthly limit", "inactive subscription"}, Class: Exhausted, Until: UntilOperator},
+	},
+}
+
+// mistralLimits reads the three generations of names. Only the oldest states resets, in whole seconds.
+func mistralLimits(r reader) (l Limits) {
+	const month = 30 * 24 * time.Hour
+	for _, x := range [...]struct {
+		limit, remaining, reset string
+		lim                     Limit
+	}{
+		{"X-Ratelimit-Limit-Req-Minute", "X-Ratelimit-Remaining-Req-Minute", "X-Ratelimit-Reset-Req-Minute", Limit{Dim: arbiter.DimRPM, Per: time.Minute}},
+		{"X-Ratelimit-Limit-Tokens-Minute", "X-Ratelimit-Remaining-Tokens-Minute", "X-Ratelimit-Reset-Tokens-Minute", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
+		{"X-Ratelimit-Limit-Tokens-Month", "X-Ratelimit-Remaining-Tokens-Month", "X-Ratelimit-Reset-Tokens-Month", Limit{Dim: arbiter.DimTPM, Per: month}},
+		{"X-Ratelimitbysize-Limit-Minute", "X-Ratelimitbysize-Remaining-Minute", "", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
+		{"X-Ratelimitbysize-Limit-Month", "X-Ratelimitbysize-Remaining-Month", "", Limit{Dim: arbiter.DimTPM, Per: month}},
+		{"Ratelimitbysize-Limit", "Ratelimitbysize-Remaining", "Ratelimitbysize-Reset", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
+	} {
+		l.add(r, x.lim, x.limit, x.remaining, x.reset)
+	}
+	for _, name := range [...]string{"X-Ratelimit-Tokens-Query-Cost", "Ratelimitbysize-Query-Cost"} {
+		if n, err := strconv.ParseInt(strings.TrimSpace(r.h.Get(name)), 10, 64); err == nil && n > 0 {
+			l.Cost = min(n, maxCount)
+			break
+		}
+	}
+	return l
+}

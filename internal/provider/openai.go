@@ -1,0 +1,74 @@
+package provider
+
+import (
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+)
+
+// openai: chat completions. The prompt count includes cached tokens, the completion includes reasoning.
+var openai = Dialect{
+	name:     OpenAI,
+	keySlot:  "Authorization",
+	keyWord:  "Bearer ",
+	chatPath: func(string) string { return "/v1/chat/completions" },
+	chatBody: func(r ChatRequest) any {
+		return struct {
+			Model     string    `json:"model"`
+			Messages  []message `json:"messages"`
+			MaxOutput int64     `json:"max_completion_tokens,omitempty"`
+		}{r.Model, []message{{"user", r.Text}}, r.MaxOutput}
+	},
+	parse: func(_ string, doc gjson.Result) Chat {
+		// max_tokens is the older name of the same cap; a body with both is ruled by the newer.
+		limit := cap0(doc.Get("max_completion_tokens"))
+		if limit == 0 {
+			limit = cap0(doc.Get("max_tokens"))
+		}
+		return Chat{
+			Model:     doc.Get("model").String(),
+			Stream:    doc.Get("stream").Bool(),
+			MaxOutput: limit,
+			Choices:   cap0(doc.Get("n")),
+			TextBytes: messageBytes(doc.Get("messages")),
+		}
+	},
+	usage:  openAIUsage,
+	limits: openAILimits,
+	rules: []Rule{
+		{Name: "openai_exhausted", Status: []int{429}, Codes: []string{"credit_balance_exhausted",
+			"organization_spend_limit_exceeded", "project_spend_limit_exceeded", "organization_usage_limit_exceeded",
+			"billing_not_active", "insufficient_quota"}, Class: Exhausted, Until: UntilOperator},
+		{Name: "openai_too_large", Status: []int{429}, When: factTooLarge, Class: Impossible, Dim: arbiter.DimTPM, Until: UntilNever},
+		{Name: "openai_ramp", Status: []int{429}, Codes: []string{"slow_down", "rate_limit_error"},
+			Class: Throttle, Until: UntilHint, Default: 15 * time.Second, Grows: true},
+		{Name: "openai_tokens", Status: []int{429}, Codes: []string{"rate_limit_exceeded"}, Types: []string{"tokens"},
+			Class: Throttle, Dim: arbiter.DimTPM, Until: UntilHint},
+		{Name: "openai_requests", Status: []int{429}, Codes: []string{"rate_limit_exceeded"}, Types: []string{"requests"},
+			Class: Throttle, Dim: arbiter.DimRPM, Until: UntilHint},
+		{Name: "openai_flex", Status: []int{429}, Text: []string{"resource unavailable"}, Class: Overload, Until: UntilBackoff},
+		{Name: "openai_overloaded", Status: []int{503}, Codes: []string{"server_is_overloaded", "service_unavailable_error",
+			"slow_down"}, Class: Overload, Until: UntilHint},
+		{Name: "openai_content", Status: []int{400}, Codes: []string{"content_filter", "content_policy_violation"},
+			Class: Policy, Until: UntilNever},
+	},
+}
+
+// openAILimits reads x-ratelimit-{limit,remaining,reset}-{requests,tokens,project-tokens}. The length of the window is
+// not in the headers: requests are per minute at OpenAI and per day at Groq. Other x-ratelimit-* names are
+// informative only.
+func openAILimits(r reader) (l Limits) {
+	for _, x := range [...]struct {
+		name string
+		lim  Limit
+	}{
+		{"requests", Limit{Dim: arbiter.DimRPM}},
+		{"tokens", Limit{Dim: arbiter.DimTPM}},
+		{"project-tokens", Limit{Dim: arbiter.DimTPM, Scope: "project"}},
+	} {
+		l.add(r, x.lim, "X-Ratelimit-Limit-"+x.name, "X-Ratelimit-Remaining-"+x.name, "X-Ratelimit-Reset-"+x.name)
+	}
+	return l
+}
