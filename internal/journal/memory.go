@@ -50,6 +50,7 @@ type memoryJournal struct {
 	pool    string
 	epoch   uint64
 	anchor  Position // before entries[0]
+	trimmed Header   // of the entry at anchor, zero in a log that begins there
 	entries []Entry
 	bytes   int64
 	news    chan struct{} // closed at each append
@@ -144,11 +145,12 @@ func (m *Memory) find(ctx context.Context, pool string) (*memoryJournal, error) 
 	return j, nil
 }
 
-func (j *memoryJournal) head() (Position, int64) {
+// head returns the last position and the header there.
+func (j *memoryJournal) head() (Position, *Header) {
 	if n := len(j.entries); n > 0 {
-		return j.entries[n-1].Pos(), j.entries[n-1].Now
+		return j.entries[n-1].Pos(), &j.entries[n-1].Header
 	}
-	return j.anchor, 0
+	return j.anchor, &j.trimmed
 }
 
 // locate returns the index of the first entry after pos.
@@ -190,14 +192,11 @@ func (j *memoryJournal) Head(ctx context.Context) (Head, error) {
 	if err := j.store.usable(ctx); err != nil {
 		return Head{}, fmt.Errorf("read head of pool %q: %w", j.pool, err)
 	}
-	h := Head{Epoch: j.epoch, Oldest: j.anchor, Bytes: j.bytes}
-	h.Pos, h.Now = j.head()
-	if n := len(j.entries); n > 0 {
-		h.Writer = j.entries[n-1].Writer
-	} else if n := len(j.saved); n > 0 {
-		h.Now = j.saved[n-1].manifest.Now
-	}
-	return h, nil
+	pos, last := j.head()
+	return Head{
+		Pos: pos, Now: last.Now, Writer: last.Writer,
+		Epoch: j.epoch, Oldest: j.anchor, Bytes: j.bytes,
+	}, nil
 }
 
 // Append implements Journal.
@@ -213,17 +212,17 @@ func (j *memoryJournal) Append(ctx context.Context, req AppendRequest) (Result, 
 		return Result{}, fmt.Errorf("append to pool %q: %w", j.pool, err)
 	}
 	now := m.opts.Clock()
-	last, lastNow := j.head()
+	pos, last := j.head()
 	switch {
 	case h.Epoch != j.epoch:
 		return Result{}, fmt.Errorf("append to pool %q: %w: it is %d, the entry has %d", j.pool, ErrEpoch, j.epoch, h.Epoch)
-	case last.ID == h.ID:
-		return Result{Pos: last, StoreTime: now, Proven: true, Already: true}, nil
-	case last != req.After:
+	case pos.ID == h.ID:
+		return Result{Pos: pos, StoreTime: now, Proven: true, Already: true}, nil
+	case pos != req.After:
 		entries, cause := j.after(req.After, MaxReplyBytes)
 		return Result{}, &ConflictError{Entries: entries, Cause: cause}
 	}
-	if err := CheckTime(h.Now, lastNow, now.Now); err != nil {
+	if err := CheckTime(h.Now, last.Now, now.Now); err != nil {
 		return Result{}, err
 	}
 	if limit := m.opts.MaxBytes; limit > 0 {

@@ -100,7 +100,7 @@ func (s *memorySnapshots) check(ctx context.Context, at Position) (int64, error)
 		return 0, ErrForked
 	}
 	if i == 0 {
-		return 0, nil
+		return s.trimmed.Now, nil
 	}
 	return s.entries[i-1].Now, nil
 }
@@ -130,7 +130,7 @@ func (s *memorySnapshots) Trim(ctx context.Context) error {
 		cut++
 	}
 	if cut > 0 {
-		s.anchor = s.entries[cut-1].Pos()
+		s.anchor, s.trimmed = s.entries[cut-1].Pos(), s.entries[cut-1].Header
 		s.entries = slices.Clone(s.entries[cut:])
 	}
 	if n > 2 {
