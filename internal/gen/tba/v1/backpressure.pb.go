@@ -85,7 +85,7 @@ func (BackpressureSignal_Level) EnumDescriptor() ([]byte, []int) {
 // BackpressureSubscription opens a stream of BackpressureSignal.
 type BackpressureSubscription struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Who listens, at most 128 bytes without control characters. Required.
+	// Who listens, an id as in LeaseRequest. Required.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Class of the listener. Empty: class "default".
 	AgentClass string `protobuf:"bytes,16,opt,name=agent_class,json=agentClass,proto3" json:"agent_class,omitempty"`

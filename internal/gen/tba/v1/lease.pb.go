@@ -823,7 +823,10 @@ type LeaseResponse struct {
 	// lease that has ended meanwhile. UNSPECIFIED unless GRANTED.
 	Phase Lease_Phase `protobuf:"varint,35,opt,name=phase,proto3,enum=tba.v1.Lease_Phase" json:"phase,omitempty"`
 	// True: this repeats the answer to an earlier request of the same id.
-	Replayed      bool `protobuf:"varint,36,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	Replayed bool `protobuf:"varint,36,opt,name=replayed,proto3" json:"replayed,omitempty"`
+	// The refusal in words: what, where, with which figures, what to do. Empty:
+	// GRANTED.
+	Message       string `protobuf:"bytes,37,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,6 +1048,13 @@ func (x *LeaseResponse) GetReplayed() bool {
 		return x.Replayed
 	}
 	return false
+}
+
+func (x *LeaseResponse) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // SettledCommit answers one commit that rode on a request.
@@ -2321,7 +2331,7 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"\x06settle\x18\x1c \x03(\v2\x13.tba.v1.LeaseCommitR\x06settle\x12\x17\n" +
 	"\adry_run\x18\x1d \x01(\bR\x06dryRunB\v\n" +
 	"\t_priorityB\x1a\n" +
-	"\x18_estimated_output_tokens\"\xd4\a\n" +
+	"\x18_estimated_output_tokens\"\xee\a\n" +
 	"\rLeaseResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12+\n" +
 	"\x11assigned_provider\x18\x02 \x01(\tR\x10assignedProvider\x12%\n" +
@@ -2354,7 +2364,8 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"limit_unit\x18! \x01(\tR\tlimitUnit\x12\x15\n" +
 	"\x06ttl_ms\x18\" \x01(\x03R\x05ttlMs\x12)\n" +
 	"\x05phase\x18# \x01(\x0e2\x13.tba.v1.Lease.PhaseR\x05phase\x12\x1a\n" +
-	"\breplayed\x18$ \x01(\bR\breplayed\"\x95\x01\n" +
+	"\breplayed\x18$ \x01(\bR\breplayed\x12\x18\n" +
+	"\amessage\x18% \x01(\tR\amessage\"\x95\x01\n" +
 	"\rSettledCommit\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x120\n" +
 	"\x06commit\x18\x02 \x01(\v2\x16.tba.v1.CommitResponseH\x00R\x06commit\x12,\n" +
