@@ -110,7 +110,7 @@ func (c *Catalog) Lookup(provider, id string) (Model, error) {
 	if m, ok := c.find(provider, id); ok {
 		return m, nil
 	}
-	if base, ok := undated(id); ok {
+	if base, ok := Undated(id); ok {
 		if m, ok := c.find(provider, base); ok {
 			return m, nil
 		}

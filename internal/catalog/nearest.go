@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// undated removes the date a provider hangs on a model id: gpt-5.4-2026-03-01, claude-haiku-4-5-20251001, claude-opus-4-5@20251101.
+// Undated removes the date a provider hangs on a model id: gpt-5.4-2026-03-01, claude-haiku-4-5-20251001, claude-opus-4-5@20251101.
 // ok is false when there is none, or when the digits are no date (mistral-large-2512 is a name).
-func undated(id string) (base string, ok bool) {
+func Undated(id string) (base string, ok bool) {
 	for _, layout := range []string{"-2006-01-02", "-20060102", "@20060102"} {
 		if len(id) <= len(layout) {
 			continue
@@ -28,7 +28,7 @@ func normal(id string) string {
 	if at := strings.LastIndexByte(id, '/'); at >= 0 {
 		id = id[at+1:]
 	}
-	id, _ = undated(id)
+	id, _ = Undated(id)
 	id = strings.TrimSuffix(id, "-latest")
 	return strings.Map(func(r rune) rune {
 		switch r {
