@@ -141,7 +141,7 @@ type Identity struct {
 
 // JWT is an identity provider.
 type JWT struct {
-	Issuer   string `yaml:"issuer" doc:"Its URL." example:"https://id.example.com"`
+	Issuer   string `yaml:"issuer" doc:"The URL it names itself by." example:"https://id.example.com"`
 	Audience string `yaml:"audience" doc:"The audience tokens must have." example:"tba"`
 }
 

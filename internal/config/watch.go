@@ -49,6 +49,9 @@ func (w *Watcher) Run(ctx context.Context, from *Config) {
 	periodic := tick.C
 	if w.Manual {
 		periodic, events = nil, nil
+	} else {
+		// A change between the first load and the watch has announced itself to nobody.
+		last = w.read(last, false)
 	}
 	for {
 		select {
