@@ -1,0 +1,135 @@
+package demo
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/mockprovider"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// The example budget, scaled so that each ceiling binds the fleet within half a minute: requests to a thirtieth, tokens
+// per minute to a half. Period budgets follow from the length of the run (see Scale). Slots are the demo's own: the
+// example has none.
+const (
+	requestScale = 30
+	tokenScale   = 2
+	exampleTotal = 500_000_000
+)
+
+// share is one provider of the scaled example.
+type share struct {
+	name                 string
+	allocated            int64 // of exampleTotal
+	exampleRPM, exampleT int64
+	slots                int64
+}
+
+var shares = []share{
+	{provider.OpenAI, 200_000_000, 10_000, 2_000_000, 24},
+	{provider.Anthropic, 150_000_000, 5_000, 1_000_000, 12},
+	{provider.Gemini, 100_000_000, 8_000, 1_500_000, 2},
+	{provider.Mistral, 50_000_000, 3_000, 500_000, 8},
+}
+
+// Ceiling is what one provider of the demo allows.
+type Ceiling struct {
+	Provider                   string
+	Allocated                  int64 // tokens of the period
+	RPM, TPM                   int64
+	Slots                      int64
+	firstToken                 time.Duration
+	speed                      int64
+	burstRequests, burstTokens int64
+}
+
+// Scale is the demo's budget: the example's proportions at the size of the fleet.
+type Scale struct {
+	GlobalTokens int64
+	Ceilings     []Ceiling
+}
+
+// horizon is the length that an endless run is scaled for.
+const horizon = 10 * time.Minute
+
+// ScaleFor scales the example budget to a run of that length; 0 is a run without end.
+//
+// In d, the pace of a ceiling C lets a tenth of C go at once and C/60 s after that, so at most C·(1/10 + d/60 s). The
+// smallest slice is 7/10 of what its provider's TPM lets through, so that it runs out before the end; all other slices
+// and the global budget keep the example's proportions to it. Worked example: d = 25 s, C = 250,000: 129,166 tokens can
+// pass, the slice is 90,416, the global budget ten times that.
+func ScaleFor(d time.Duration) Scale {
+	if d <= 0 {
+		d = horizon
+	}
+	least := shares[len(shares)-1]
+	ceiling := least.exampleT / tokenScale
+	passes := ceiling/10 + int64(float64(ceiling)*d.Seconds()/60)
+	slice := passes * 7 / 10
+	s := Scale{GlobalTokens: slice * (exampleTotal / least.allocated)}
+	for _, x := range shares {
+		c := Ceiling{
+			Provider: x.name, Allocated: slice * (x.allocated / least.allocated),
+			RPM: x.exampleRPM / requestScale, TPM: x.exampleT / tokenScale, Slots: x.slots,
+			firstToken: 250 * time.Millisecond, speed: 80,
+		}
+		if x.name == provider.Gemini {
+			c.firstToken = 600 * time.Millisecond
+		}
+		// Beside the window the mocks have a bucket of twice the burst that the arbiter paces by, as real providers do.
+		c.burstRequests, c.burstTokens = c.RPM/5, c.TPM/5
+		s.Ceilings = append(s.Ceilings, c)
+	}
+	return s
+}
+
+// MockOptions are the providers of the demo: their limits are those of the policy, enforced by themselves.
+func (s Scale) MockOptions() mockprovider.Options {
+	var o mockprovider.Options
+	for _, c := range s.Ceilings {
+		o.Upstreams = append(o.Upstreams, mockprovider.Upstream{
+			Name: c.Provider, Dialect: c.Provider, RPM: c.RPM, TPM: c.TPM, MaxConcurrency: c.Slots,
+			BurstRequests: c.burstRequests, BurstTokens: c.burstTokens, FirstToken: c.firstToken, Speed: c.speed,
+		})
+	}
+	return o
+}
+
+// PolicyYAML is the configuration file of the demo. url gives the base URL of a provider's mock; nil leaves it out.
+func (s Scale) PolicyYAML(url func(provider string) string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `# The example budget, scaled to the demo: requests a minute to 1/%d, tokens a minute to 1/%d, and period
+# budgets so that the smallest slice runs out before the end. Slots are the demo's own.
+budget:
+  period: monthly
+  global_tokens: %d
+  providers:
+`, requestScale, tokenScale, s.GlobalTokens)
+	for _, c := range s.Ceilings {
+		fmt.Fprintf(&b, "    %s:\n      allocated_tokens: %d\n      rpm_ceiling: %d\n      tpm_ceiling: %d\n      max_concurrency: %d\n",
+			c.Provider, c.Allocated, c.RPM, c.TPM, c.Slots)
+		if url != nil {
+			fmt.Fprintf(&b, "      base_url: %s\n      allow_private: true\n", url(c.Provider))
+		}
+		fmt.Fprintf(&b, "      models:\n        %s: {}\n", upstreamModel[c.Provider])
+	}
+	b.WriteString(`  agent_classes:
+    planner:
+      share: 0.20
+      priority: high
+    code_generator:
+      share: 0.40
+      priority: high
+    retrieval:
+      share: 0.20
+      priority: medium
+    summarizer:
+      share: 0.10
+      priority: low
+    validator:
+      share: 0.10
+      priority: medium
+`)
+	return b.Bytes()
+}

@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/mockprovider"
+)
+
+// Summary is the outcome of a run. What the arbiter did is counted at the SDK's connection; what really happened (429,
+// used tokens, overshoot, violations) in the mock providers' own books.
+type Summary struct {
+	Seconds float64 `json:"seconds"`
+	Agents  int     `json:"agents"`
+	// Calls were begun by agents; GaveUp ended without a lease because time or patience did, Failed in another way.
+	Calls  int64 `json:"calls"`
+	GaveUp int64 `json:"gave_up"`
+	Failed int64 `json:"failed"`
+	// Granted, Deferred and Denied count answers to lease requests, RefusedBy the reasons of the last two.
+	Granted   int64            `json:"granted"`
+	Deferred  int64            `json:"deferred"`
+	Denied    int64            `json:"denied"`
+	RefusedBy map[string]int64 `json:"refused_by"`
+	// Provider429 counts the providers' answers of that status.
+	Provider429 int64 `json:"provider_429"`
+	// CommittedTokens is what the arbiter recorded, UsedTokens what the providers really gave out.
+	CommittedTokens int64 `json:"committed_tokens"`
+	UsedTokens      int64 `json:"used_tokens"`
+	// BudgetOvershootTokens is what was used above the global budget and the slices of the providers, added up.
+	BudgetOvershootTokens int64 `json:"budget_overshoot_tokens"`
+	// WindowViolations counts arrivals at a provider that put a 60 s window above a declared ceiling, SlotViolations
+	// arrivals that found every slot taken.
+	WindowViolations int64 `json:"window_violations"`
+	SlotViolations   int64 `json:"slot_violations"`
+	// GrantP50 and GrantP99 are µs from question to grant, of requests that asked for an answer at once.
+	GrantP50 int64 `json:"grant_p50_us"`
+	GrantP99 int64 `json:"grant_p99_us"`
+	// LeasesOpen at the end.
+	LeasesOpen int64 `json:"leases_open"`
+	// Trace names the source of the replayed calls.
+	Trace string `json:"trace"`
+}
+
+// mustBind are the reasons that have to refuse or delay somebody, or the run proves nothing.
+var mustBind = []string{"rpm", "tpm", "slots", "budget"}
+
+// Check says what is wrong with the run: a broken promise, or a limit that never had to refuse anybody. nil: nothing.
+func (s Summary) Check() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if s.BudgetOvershootTokens > 0 {
+		fault("%d tokens were used above the budget", s.BudgetOvershootTokens)
+	}
+	if s.WindowViolations > 0 {
+		fault("%d calls reached a provider above a ceiling of its windows", s.WindowViolations)
+	}
+	if s.SlotViolations > 0 {
+		fault("%d calls found every slot of a provider taken", s.SlotViolations)
+	}
+	var idle []string
+	for _, reason := range mustBind {
+		if s.RefusedBy[reason] == 0 {
+			idle = append(idle, reason)
+		}
+	}
+	if len(idle) > 0 {
+		fault("nobody was refused or delayed by %s, so the run proves nothing about it: let it run for 25s or longer", strings.Join(idle, ", "))
+	}
+	return errors.Join(faults...)
+}
+
+// audit fills in what the providers' books say. months is how many budget periods the run touched.
+func (s *Summary) audit(scale Scale, reports []mockprovider.Report, months int64) {
+	var total int64
+	for _, r := range reports {
+		used := int64(r.Used())
+		total += used
+		s.Provider429 += r.Answered429()
+		s.WindowViolations += r.WindowViolations
+		s.SlotViolations += r.SlotViolations
+		for _, c := range scale.Ceilings {
+			if c.Provider == r.Name {
+				s.BudgetOvershootTokens += max(used-months*c.Allocated, 0)
+			}
+		}
+	}
+	s.UsedTokens = total
+	s.BudgetOvershootTokens += max(total-months*scale.GlobalTokens, 0)
+}
+
+// periods is how many calendar months (UTC) the time between two moments touches.
+func periods(from, to time.Time) int64 {
+	from, to = from.UTC(), to.UTC()
+	return int64((to.Year()-from.Year())*12+int(to.Month())-int(from.Month())) + 1
+}
+
+// WriteText prints the summary for people.
+func (s Summary) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, `%d agents made %d calls in %.0f s: %d leases granted, %d deferred, %d denied; %d calls gave up, %d failed
+refused by      %s
+budget          %d tokens used, %d committed, overshoot %d
+windows         %d violations, slots %d violations (from the providers' own logs)
+providers       answered 429 %d times
+grant latency   p50 %d µs, p99 %d µs (requests that asked for an answer at once)
+leases open     %d
+%s
+`, s.Agents, s.Calls, s.Seconds, s.Granted, s.Deferred, s.Denied, s.GaveUp, s.Failed, reasons(s.RefusedBy),
+		s.UsedTokens, s.CommittedTokens, s.BudgetOvershootTokens, s.WindowViolations, s.SlotViolations, s.Provider429,
+		s.GrantP50, s.GrantP99, s.LeasesOpen, s.Trace)
+	if err != nil {
+		return fmt.Errorf("write summary: %w", err)
+	}
+	return nil
+}
+
+// reasons lists counts by reason, the most frequent first.
+func reasons(by map[string]int64) string {
+	type count struct {
+		reason string
+		n      int64
+	}
+	var list []count
+	for r, n := range by {
+		list = append(list, count{r, n})
+	}
+	slices.SortFunc(list, func(a, b count) int {
+		if a.n != b.n {
+			return int(b.n - a.n)
+		}
+		return strings.Compare(a.reason, b.reason)
+	})
+	words := make([]string, len(list))
+	for i, c := range list {
+		words[i] = fmt.Sprintf("%s %d", c.reason, c.n)
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
