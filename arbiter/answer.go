@@ -143,6 +143,7 @@ const (
 	FlagProbe                          // the one call that tests an open rung
 	FlagPartial                        // less output than asked
 	FlagStarted                        // the window entry is dated by the true start
+	FlagFallback                       // the model is unknown and priced by the policy's fallback
 )
 
 // Answer is what Decide says. Which parts are set depends on the command.
@@ -162,8 +163,10 @@ type Answer struct {
 	// Tokens and Nanos are what a commit recorded (with Conflict: what was recorded first).
 	Tokens Tokens
 	Nanos  Nanos
-	// Reused is set on Revoke: how many leases were told to stop.
+	// Revoked is how many leases a Revoke told to stop.
 	Revoked int
+	// Next is where the next Tick goes on.
+	Next uint32
 }
 
 // Code classes an Error; rpc maps each to gRPC and HTTP.

@@ -1,8 +1,21 @@
 package arbiter
 
+import "encoding/binary"
+
 // LeaseID names a lease: a hash of principal, agent and request id, or random. It is made at ingress, before anything is decided,
 // so that a repeat or a late landing can never grant twice. The zero value names none.
 type LeaseID [16]byte
+
+// splitID and joinID carry an id in two words of undoable state.
+func splitID(id LeaseID) (low, high int64) {
+	return int64(binary.LittleEndian.Uint64(id[:8])), int64(binary.LittleEndian.Uint64(id[8:]))
+}
+
+func joinID(low, high int64) (id LeaseID) {
+	binary.LittleEndian.PutUint64(id[:8], uint64(low))
+	binary.LittleEndian.PutUint64(id[8:], uint64(high))
+	return id
+}
 
 // Command is a question to the state machine: *Request, *Commit, *Release, *Extend, *Signal, *Revoke, *Adopt, *Roll or *Tick.
 // Decide reads it and keeps nothing of it.
@@ -38,6 +51,8 @@ type Request struct {
 	Priority Priority
 	// Input and Output are the estimate. Where the caller gave one number, it is all Output, priced as output.
 	Input, Output Tokens
+	// Undivided says that the caller gave one number for prompt and answer: Output holds both and is not clamped to the model's output cap.
+	Undivided bool
 	// Min allows a partial grant: only the output shrinks, and the whole grant is at least Min. 0 allows none.
 	Min Tokens
 	// Deferred leaves the call not begun until Signal activate.
@@ -207,5 +222,6 @@ type Roll struct {
 	Next     Period
 }
 
-// Tick does bounded housekeeping: idle tasks go to tombstones, closed periods become final. The engine sends it every few seconds.
-type Tick struct{}
+// Tick does bounded housekeeping: idle tasks go to tombstones, closed periods become final. The engine sends it every few seconds,
+// each time with the Answer.Next of the one before.
+type Tick struct{ From uint32 }

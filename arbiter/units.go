@@ -156,8 +156,10 @@ func (p *Price) RatesFor(input Tokens) *Rates {
 //
 // Worked example (scenario T23): 853 fresh, 11 cached at 0.2 $/M, 5 written at 2.5 $/M, input 2 $/M:
 // 853·2,000,000 + 11·200,000 + 5·2,500,000 = 1,720,700,000 pico = 1,720,700 nano = $0.0017207.
-func (p *Price) Cost(u Usage) Nanos {
-	r := p.RatesFor(u.InputTotal())
+func (p *Price) Cost(u Usage) Nanos { return p.RatesFor(u.InputTotal()).Cost(u) }
+
+// Cost is Price.Cost at rates whose tier is already chosen.
+func (r *Rates) Cost(u Usage) Nanos {
 	var hi, lo uint64
 	add := func(n Tokens, price Pico) {
 		h, l := bits.Mul64(uint64(n), uint64(price))

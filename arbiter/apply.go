@@ -1,0 +1,300 @@
+package arbiter
+
+import "fmt"
+
+// ApplyEntry does what a follower does with one journal entry: facts that were decided before the entry's time come first
+// (extensions that arrived before a lease's end), then time advances, then the rest.
+func (s *State) ApplyEntry(t Time, facts []Fact) {
+	i := 0
+	for i < len(facts) && facts[i].Kind == FactExtended {
+		s.Apply(&facts[i])
+		i++
+	}
+	s.Advance(t)
+	for ; i < len(facts); i++ {
+		s.Apply(&facts[i])
+	}
+}
+
+// Apply makes a fact true. It is arithmetic on the fact's own numbers. It panics when the fact contradicts the state: that is a
+// broken invariant, never bad input.
+func (s *State) Apply(f *Fact) {
+	switch f.Kind {
+	case FactNodeAdded:
+		if row := s.addRow(f.NodeKind, f.Parent, f.Name); row != f.Node {
+			panic(fmt.Sprintf("arbiter: row %s %q got number %d, decided as %d", f.NodeKind, f.Name, row, f.Node))
+		}
+	case FactNodeDropped:
+		s.dropRow(f.Node)
+	case FactGranted:
+		s.applyGrant(f)
+	case FactActivated:
+		l, slot := s.must(f)
+		s.restart(l, f.At)
+		s.enter(l, Active, FlagStarted)
+		s.dueAt(slot, l, f.End.Forget)
+	case FactExtended:
+		l, slot := s.must(f)
+		s.dueAt(slot, l, f.At)
+	case FactCommitted:
+		s.applyCommit(f)
+	case FactReleased:
+		s.applyRelease(f)
+	case FactRevoked:
+		s.applyRevoke(f)
+	case FactThrottled:
+		r := s.rungs.at(f.Rung)
+		if f.Health.Exhausted {
+			s.set(&r.exhausted, max(r.exhausted, f.At))
+		} else {
+			s.set(&r.holds[f.Health.Dim], max(r.holds[f.Health.Dim], f.At))
+		}
+		s.rungEvent(EventThrottled, f.Rung, Event{Lease: f.Lease, Dim: f.Health.Dim, Until: f.At})
+	case FactBreakerMoved:
+		s.applyBreaker(f)
+	case FactPolicyAdopted:
+		s.applyPolicy(f)
+	case FactPeriodRolled:
+		s.applyRoll(f.Period)
+	case FactDayRolled:
+		m := s.meters.at(f.Node)
+		s.set(&m.sum, 0)
+		s.set(&m.resets, f.Period.End)
+	case FactPeriodFinal:
+		s.applyFinal(f.Number)
+	case FactUnattributed:
+		s.add(&s.unowed.calls, 1)
+		s.add(&s.unowed.tokens, int64(f.End.Tokens))
+		s.add(&s.unowed.nanos, int64(f.End.Nanos))
+		s.event(Event{Kind: EventUnattributed, Lease: f.Lease, Tokens: f.End.Tokens, Nanos: f.End.Nanos})
+	case FactWriterJoined:
+	default:
+		panic(fmt.Sprintf("arbiter: unknown fact kind %d", f.Kind))
+	}
+}
+
+func (s *State) must(f *Fact) (*lease, uint32) {
+	slot, ok := s.leaseIndex[f.Lease]
+	if !ok {
+		panic(fmt.Sprintf("arbiter: fact %d about unknown lease %x", f.Kind, f.Lease))
+	}
+	return s.leases.at(slot), slot
+}
+
+func (s *State) applyGrant(f *Fact) {
+	g := &f.Grant
+	l, slot := s.newLease(f.Lease)
+	phase := Active
+	if g.Reserved {
+		phase = Reserved
+	}
+	flags := g.Flags
+	if g.StartBy <= s.now {
+		flags |= FlagStarted
+	}
+	*l = lease{
+		id: f.Lease, parent: g.Parent, fingerprint: g.Fingerprint, principal: g.Principal,
+		agent: g.Agent, class: g.Class, task: g.Task, workflow: g.Workflow, model: g.Model, credential: g.Credential,
+		rung: f.Rung, period: g.Period, adopted: uint32(s.adoptions),
+		input: int64(g.Input), output: int64(g.Output), nanos: int64(g.Nanos), charged: int64(g.Charge),
+		word: pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, wake: g.Deadline,
+	}
+	if phase == Reserved {
+		l.deadline = min(g.Deadline, g.StartBy)
+		l.wake = l.deadline
+	}
+	s.ends.push(endEntry{l.wake, slot})
+	s.add(&s.live[phase], 1)
+
+	b := s.book(g.Period)
+	s.add(&b.leases, 1)
+	tokens := l.tokens()
+	s.path(l, func(row uint32) {
+		n := s.nodes.at(row)
+		s.add(&n.refs, 1)
+		s.add(&n.open, 1)
+		a := s.account(b, row)
+		s.charge(&a.held, tokens, l.nanos)
+		s.add(&a.calls, 1)
+	})
+	if g.Shadow != ReasonNone {
+		a := s.account(b, g.ShadowNode)
+		s.charge(&a.shadow, tokens, l.nanos)
+	}
+	if r := s.rules.rungs[f.Rung]; r != nil {
+		s.chargeGauges(r, g.StartBy, l.input, l.output, l.charged)
+	}
+	if i, ok := s.rules.classByRow[g.Class]; ok {
+		c := &s.rules.classes[i]
+		s.chargeAt(s.meters.at(c.meters[0]), g.StartBy, 1)
+		s.chargeAt(s.meters.at(c.meters[1]), g.StartBy, max(1, l.charged))
+		s.spendVirtual(c, max(1, l.charged))
+	}
+}
+
+// applyCommit settles a lease from whatever phase it is in: the bill is stronger than a promise.
+func (s *State) applyCommit(f *Fact) {
+	l, slot := s.must(f)
+	e := &f.End
+	b := s.book(l.period)
+	phase := l.phase()
+	if phase == Reserved || phase == Active || phase == RevokedPhase {
+		s.restart(l, min(l.startBy, s.now))
+		s.settleGauges(l, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
+		s.freeSlot(l)
+	}
+	if phase.Live() {
+		s.unhold(l)
+	}
+	if phase == Assumed {
+		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, -l.spentTokens, -l.spentNanos) })
+	}
+	s.path(l, func(row uint32) { s.charge(&s.account(b, row).spent, int64(e.Tokens), int64(e.Nanos)) })
+	s.set(&l.spentTokens, int64(e.Tokens))
+	s.set(&l.spentNanos, int64(e.Nanos))
+	s.enter(l, Committed, e.Flags)
+	s.dueAt(slot, l, e.Forget)
+	if e.Outcome == OutcomeOK || e.Outcome == OutcomeUnset {
+		s.observe(&s.rungs.at(l.rung).latency, e.Latency)
+	}
+	if e.Flags&FlagOverrun != 0 {
+		s.leaseEvent(EventOverrun, l, s.now)
+	}
+}
+
+func (s *State) applyRelease(f *Fact) {
+	l, slot := s.must(f)
+	e := &f.End
+	switch phase := l.phase(); phase {
+	case Reserved, Active, RevokedPhase:
+		if e.KeepWindow {
+			s.restart(l, min(l.startBy, s.now))
+			s.settleGauges(l, l.input, l.output)
+		} else {
+			s.unsend(l)
+		}
+		s.freeSlot(l)
+		s.unhold(l)
+	case Held:
+		s.unhold(l)
+	case Assumed:
+		b := s.book(l.period)
+		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, -l.spentTokens, -l.spentNanos) })
+		s.set(&l.spentTokens, 0)
+		s.set(&l.spentNanos, 0)
+	}
+	s.enter(l, ReleasedPhase, e.Flags)
+	s.dueAt(slot, l, e.Forget)
+}
+
+func (s *State) applyRevoke(f *Fact) {
+	l, slot := s.must(f)
+	if l.phase() == Reserved {
+		s.unsend(l)
+		s.freeSlot(l)
+		s.unhold(l)
+		s.enter(l, Returned, 0)
+		s.dueAt(slot, l, f.End.Forget)
+	} else {
+		s.enter(l, RevokedPhase, 0)
+	}
+	s.leaseEvent(EventLeaseRevoked, l, s.now)
+}
+
+func (s *State) applyBreaker(f *Fact) {
+	b, h := &s.rungs.at(f.Rung).breaker, &f.Health
+	low, high := splitID(h.Probe)
+	s.set(&b.probeLow, low)
+	s.set(&b.probeHigh, high)
+	moved := BreakerState(b.state) != h.State
+	s.set(&b.state, int64(h.State))
+	s.set(&b.failures, h.Failures)
+	s.set(&b.until, h.Until)
+	s.set(&b.epoch, h.Epoch)
+	if moved {
+		s.set(&b.moved, s.now)
+		s.rungEvent(EventBreaker, f.Rung, Event{Lease: f.Lease, State: h.State, Until: h.Until})
+	}
+}
+
+func (s *State) applyPolicy(f *Fact) {
+	p, err := DecodePolicy(f.Policy)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		panic(fmt.Sprintf("arbiter: adopted policy %d: %v", f.Version, err))
+	}
+	s.adopt(p, f.Policy, f.Hash)
+	if s.current() == nil {
+		s.applyRoll(f.Period)
+	} else if f.Period != (Period{}) {
+		c := s.current()
+		s.set(&c.period.Start, f.Period.Start)
+		s.set(&c.period.End, f.Period.End)
+	}
+	s.event(Event{Kind: EventPolicy, Version: f.Version})
+}
+
+// applyRoll closes the open period, if any, and opens the next. Leases of the old one settle there.
+func (s *State) applyRoll(p Period) {
+	b := &book{number: 1, period: p}
+	if c := s.current(); c != nil {
+		b.number = c.number + 1
+		a := c.at(0)
+		s.event(Event{Kind: EventPeriodClosed, Period: c.number, Tokens: Tokens(a.committedTokens()), Nanos: Nanos(a.committedNanos())})
+	}
+	s.books = append(s.books, b)
+	s.note(undoBookNew, 0, 0)
+}
+
+func (s *State) applyFinal(number uint32) {
+	for i, b := range s.books {
+		if b.number == number {
+			a := b.at(0)
+			s.event(Event{Kind: EventPeriodFinal, Period: number, Tokens: Tokens(a.committedTokens()), Nanos: Nanos(a.committedNanos())})
+			if s.undo.on {
+				s.undo.savedBooks = append(s.undo.savedBooks, b)
+			}
+			s.note(undoBookGone, uint32(i), 0)
+			s.books = append(s.books[:i:i], s.books[i+1:]...)
+			return
+		}
+	}
+}
+
+// spendVirtual moves a class's virtual time by the larger part of capacity that a grant takes, over its share. A class that was
+// idle starts at the smallest time of the active ones, so that it neither owes nor has saved anything.
+func (s *State) spendVirtual(c *classRules, charge int64) {
+	if len(s.rules.classes) < 2 {
+		return
+	}
+	n := s.nodes.at(c.row)
+	v := n.virtual
+	if n.open <= 1 { // this grant is its only open one
+		if least, ok := s.leastVirtual(c.row); ok {
+			v = max(v, least)
+		}
+	}
+	cost := PPM(1)
+	if s.rules.tokens > 0 {
+		cost = max(cost, ratio(charge, s.rules.tokens))
+	}
+	if s.rules.requests > 0 {
+		cost = max(cost, ratio(1, s.rules.requests))
+	}
+	s.set(&n.virtual, v+mulDiv(int64(cost), int64(Whole), int64(max(c.Share, minShare))))
+}
+
+// minShare is the weight of a class without a share among the borrowers.
+const minShare PPM = 1000
+
+func (s *State) leastVirtual(except uint32) (least int64, ok bool) {
+	for i := range s.rules.classes {
+		c := &s.rules.classes[i]
+		if n := s.nodes.at(c.row); c.row != except && n.open > 0 && (!ok || n.virtual < least) {
+			least, ok = n.virtual, true
+		}
+	}
+	return least, ok
+}

@@ -1,0 +1,212 @@
+package arbiter
+
+// node is one row of the budget tree. Row 0 is the global budget.
+type node struct {
+	kind   NodeKind
+	name   string
+	parent uint32
+	rung   uint32 // of a model row
+	limit  Limit  // resolved from the policy
+	share  PPM    // of a class row
+	// refs counts lease records on this row, open those that hold a slot; idle is when refs last fell to 0.
+	refs, open, idle int64
+	// virtual is a class's virtual time, parts per billion of capacity per share.
+	virtual int64
+}
+
+type nodeKey struct {
+	kind   NodeKind
+	parent uint32
+	name   string
+}
+
+func (n *node) key() nodeKey { return nodeKey{n.kind, n.parent, n.name} }
+
+// perTask reports whether rows of this kind last as long as the task instead of a period.
+func (k NodeKind) perTask() bool { return k == KindTask || k == KindWorkflow }
+
+// account is what one row spent and holds, in one period.
+type account struct {
+	spent, held, assumed, shadow amounts
+	calls                        int64
+}
+
+type amounts struct{ tokens, nanos int64 }
+
+func (a *account) committedTokens() int64 { return a.spent.tokens + a.assumed.tokens }
+func (a *account) committedNanos() int64  { return a.spent.nanos + a.assumed.nanos }
+
+// book is the accounts of one period, by row number.
+type book struct {
+	number   uint32
+	period   Period
+	leases   int64 // lease records of this period, ended ones included
+	accounts slab[account]
+}
+
+func (b *book) at(row uint32) *account {
+	b.accounts.grow(row + 1)
+	return b.accounts.at(row)
+}
+
+// account returns a row's account in the lease's period, or in the task book, to be changed.
+func (s *State) account(b *book, row uint32) *account {
+	if s.nodes.at(row).kind.perTask() {
+		b = &s.tasks
+	}
+	return b.at(row)
+}
+
+// balance is account for readers: it changes nothing, and rows that were never charged are the zero account.
+func (s *State) balance(b *book, row uint32) *account {
+	if s.nodes.at(row).kind.perTask() {
+		b = &s.tasks
+	}
+	if b == nil || row >= b.accounts.n {
+		return &emptyAccount
+	}
+	return b.accounts.at(row)
+}
+
+var emptyAccount account
+
+// tombstone keeps what an idle task or workflow spent after its row was dropped.
+type tombstone struct {
+	spent amounts
+	calls int64
+	until int64
+}
+
+const (
+	// idleRow is how long a row without leases stays before Tick drops it.
+	idleRow = Hour
+	// tombLife is how long the spend of a dropped task is remembered.
+	tombLife = 7 * 24 * Hour
+	// sweepRows is how many rows one Tick looks at.
+	sweepRows = 4096
+	// maxAgents bounds the rows of agents and of tasks; beyond it new agents share the row named OtherAgents, new tasks are refused.
+	maxAgents = 200_000
+	maxTasks  = 1_000_000
+)
+
+// OtherAgents is the row of agents beyond the first 200,000.
+const OtherAgents = "(others)"
+
+func tombKey(kind NodeKind, name string) uint64 {
+	h := uint64(14695981039346656037)
+	h = (h ^ uint64(kind)) * 1099511628211
+	for i := 0; i < len(name); i++ {
+		h = (h ^ uint64(name[i])) * 1099511628211
+	}
+	return h
+}
+
+// row finds a budget row; ok is false when it does not exist yet.
+func (s *State) row(kind NodeKind, parent uint32, name string) (uint32, bool) {
+	r, ok := s.nodeIndex[nodeKey{kind, parent, name}]
+	return r, ok
+}
+
+// nextRow is the number that the k-th row created from here on will get.
+func (s *State) nextRow(k int) uint32 {
+	if free := len(s.nodeFree); k < free {
+		return s.nodeFree[free-1-k]
+	}
+	return s.nodes.n + uint32(k-len(s.nodeFree))
+}
+
+// addRow creates a budget row. Dropped tasks come back with what they spent.
+func (s *State) addRow(kind NodeKind, parent uint32, name string) uint32 {
+	var row uint32
+	reused := int64(0)
+	if free := len(s.nodeFree); free > 0 {
+		row, reused = s.nodeFree[free-1], 1
+		s.nodeFree = s.nodeFree[:free-1]
+	} else {
+		row = s.nodes.push()
+	}
+	n := s.nodes.at(row)
+	*n = node{kind: kind, name: name, parent: parent, limit: NoLimit, idle: s.now}
+	s.nodeIndex[n.key()] = row
+	s.note(undoNodeNew, row, reused)
+	if kind == KindModel {
+		n.rung = s.rungs.push()
+		r := s.rungs.at(n.rung)
+		*r = rung{model: row, provider: parent}
+		s.note(undoRungNew, 0, 0)
+	}
+	if s.rules != nil {
+		s.resolveLimit(n)
+	}
+	if kind.perTask() {
+		key := tombKey(kind, name)
+		if t, ok := s.tombs[key]; ok {
+			a := s.tasks.at(row)
+			s.add(&a.spent.tokens, t.spent.tokens)
+			s.add(&a.spent.nanos, t.spent.nanos)
+			s.add(&a.calls, t.calls)
+			s.dropTomb(key)
+		}
+	}
+	return row
+}
+
+func (s *State) dropTomb(key uint64) {
+	t, ok := s.tombs[key]
+	if !ok {
+		return
+	}
+	if s.undo.on {
+		s.undo.savedTombs = append(s.undo.savedTombs, t)
+	}
+	s.note(undoTombGone, 0, int64(key))
+	delete(s.tombs, key)
+}
+
+// dropRow removes an idle row. A task's spend goes to a tombstone.
+func (s *State) dropRow(row uint32) {
+	n := s.nodes.at(row)
+	if n.kind.perTask() {
+		a := s.tasks.at(row)
+		if a.spent != (amounts{}) || a.calls != 0 {
+			key := tombKey(n.kind, n.name)
+			s.dropTomb(key)
+			s.tombs[key] = tombstone{a.spent, a.calls, s.now + tombLife}
+			s.note(undoTombNew, 0, int64(key))
+			s.tombQueue = append(s.tombQueue, key)
+			s.note(undoTombQueued, 0, 0)
+			for _, p := range []*int64{&a.spent.tokens, &a.spent.nanos, &a.calls, &a.shadow.tokens, &a.shadow.nanos} {
+				s.set(p, 0)
+			}
+		}
+		for range 4 { // forget old tombstones a few at a time
+			if len(s.tombQueue) == 0 {
+				break
+			}
+			key := s.tombQueue[0]
+			if t, ok := s.tombs[key]; ok && t.until > s.now {
+				break
+			}
+			s.dropTomb(key)
+			s.note(undoTombQueue, 0, int64(key))
+			s.tombQueue = s.tombQueue[1:]
+		}
+	}
+	if s.undo.on {
+		s.undo.savedNodes = append(s.undo.savedNodes, *n)
+	}
+	s.note(undoNodeGone, row, 0)
+	delete(s.nodeIndex, n.key())
+	*n = node{}
+	s.nodeFree = append(s.nodeFree, row)
+}
+
+// charge adds to one row's amounts. Sums stay exact: a path's parent gets the same figure as its children.
+func (s *State) charge(a *amounts, tokens, nanos int64) {
+	if tokens != 0 {
+		s.add(&a.tokens, tokens)
+	}
+	if nanos != 0 {
+		s.add(&a.nanos, nanos)
+	}
+}

@@ -1,0 +1,225 @@
+package arbiter
+
+// lease is one record of the lease table: 184 bytes. Strings live in budget rows.
+type lease struct {
+	id                     LeaseID
+	parent                 LeaseID
+	fingerprint, principal uint64
+	// rows; 0 is none, except that row 0 is also the global budget, which is always on the path.
+	agent, class, task, workflow, model, credential uint32
+	rung, period, adopted                           uint32
+	// input, output and nanos are what the lease holds while it lives; charged is what token windows counted for it.
+	input, output, nanos, charged int64
+	// word holds phase, priority and flags (see pack).
+	word                       int64
+	granted, startBy, deadline int64
+	// wake is the key of the lease's entry in the heap; not part of the canonical state.
+	wake int64
+	// spentTokens and spentNanos are what was committed or assumed.
+	spentTokens, spentNanos int64
+}
+
+func pack(p Phase, pr Priority, f Flags) int64 { return int64(p) | int64(pr)<<8 | int64(f)<<16 }
+
+func (l *lease) phase() Phase       { return Phase(l.word) }
+func (l *lease) priority() Priority { return Priority(l.word >> 8) }
+func (l *lease) flags() Flags       { return Flags(l.word >> 16) }
+func (l *lease) tokens() int64      { return l.input + l.output }
+
+// state is the public form of a lease.
+func (s *State) leaseState(l *lease) LeaseState {
+	m := s.nodes.at(l.model)
+	return LeaseState{
+		Lease: l.id, Provider: s.nodes.at(m.parent).name, Model: m.name, Phase: l.phase(),
+		Class: s.nodes.at(l.class).name, Priority: l.priority(),
+		Input: Tokens(l.input), Output: Tokens(l.output), Nanos: Nanos(l.nanos), Period: l.period,
+		Granted: l.granted, StartBy: l.startBy, Deadline: l.deadline, CommitBy: l.deadline + s.rules.policy.Lease.CommitBy,
+	}
+}
+
+// Lease returns what is known of a lease; false when it is unknown or forgotten.
+func (s *State) Lease(id LeaseID) (LeaseState, bool) {
+	l := s.find(id)
+	if l == nil {
+		return LeaseState{}, false
+	}
+	return s.leaseState(l), true
+}
+
+func (s *State) find(id LeaseID) *lease {
+	if slot, ok := s.leaseIndex[id]; ok {
+		return s.leases.at(slot)
+	}
+	return nil
+}
+
+// newLease takes a slot for a lease and indexes it. The caller fills it.
+func (s *State) newLease(id LeaseID) (*lease, uint32) {
+	var slot uint32
+	reused := int64(0)
+	if free := len(s.leaseFree); free > 0 {
+		slot, reused = s.leaseFree[free-1], 1
+		s.leaseFree = s.leaseFree[:free-1]
+	} else {
+		slot = s.leases.push()
+	}
+	s.leaseIndex[id] = slot
+	s.note(undoLeaseNew, slot, reused)
+	l := s.leases.at(slot)
+	*l = lease{id: id}
+	return l, slot
+}
+
+// freeLease gives a slot back: to the free list, or to the end of the table when it was new.
+func (s *State) freeLease(slot uint32, reused bool) {
+	*s.leases.at(slot) = lease{}
+	if reused {
+		s.leaseFree = append(s.leaseFree, slot)
+	} else {
+		s.leases.n--
+	}
+}
+
+// forget drops an ended lease.
+func (s *State) forget(slot uint32) {
+	l := s.leases.at(slot)
+	s.path(l, func(row uint32) { s.unref(row) })
+	b := s.book(l.period)
+	s.add(&b.leases, -1)
+	s.add(&s.live[l.phase()], -1)
+	if s.undo.on {
+		s.undo.saved = append(s.undo.saved, *l)
+	}
+	s.note(undoLeaseGone, slot, 0)
+	delete(s.leaseIndex, l.id)
+	*l = lease{}
+	s.leaseFree = append(s.leaseFree, slot)
+}
+
+func (s *State) unref(row uint32) {
+	n := s.nodes.at(row)
+	s.add(&n.refs, -1)
+	if n.refs == 0 {
+		s.set(&n.idle, s.now)
+	}
+}
+
+// path calls f for every row the lease counts on: global, provider, model, class, agent, workflow, task, credential.
+func (s *State) path(l *lease, f func(row uint32)) {
+	f(0)
+	f(s.nodes.at(l.model).parent)
+	f(l.model)
+	f(l.class)
+	for _, row := range [...]uint32{l.agent, l.workflow, l.task, l.credential} {
+		if row != 0 {
+			f(row)
+		}
+	}
+}
+
+// enter moves the lease to another phase.
+func (s *State) enter(l *lease, p Phase, add Flags) {
+	s.add(&s.live[l.phase()], -1)
+	s.set(&l.word, pack(p, l.priority(), l.flags()|add))
+	s.add(&s.live[p], 1)
+}
+
+// dueAt sets when the lease moves next by itself.
+func (s *State) dueAt(slot uint32, l *lease, at int64) {
+	s.set(&l.deadline, at)
+	if at < l.wake {
+		s.set(&l.wake, at)
+		s.ends.push(endEntry{at, slot})
+	}
+}
+
+// freeSlot ends the lease's hold on concurrency.
+func (s *State) freeSlot(l *lease) {
+	s.path(l, func(row uint32) { s.add(&s.nodes.at(row).open, -1) })
+}
+
+// unhold gives the held tokens and money of a live lease back to its rows.
+func (s *State) unhold(l *lease) {
+	b := s.book(l.period)
+	s.path(l, func(row uint32) { s.charge(&s.account(b, row).held, -l.tokens(), -l.nanos) })
+}
+
+// Advance makes the changes that follow from time alone: windows rotate, leases whose time is over end in (time, slot) order, at
+// most maxEnds of them a call; the rest stay counted. It reports whether a lease moved: then the journal needs an entry even
+// without facts, so that followers move it in the same step. A t.Now before Now counts as Now.
+func (s *State) Advance(t Time) (moved bool) {
+	s.set(&s.now, max(s.now, t.Now))
+	s.set(&s.wall, t.Wall)
+	s.rotateWindows()
+	for ends := 0; ends < maxEnds && len(s.ends) > 0 && s.ends[0].at <= s.now; {
+		e := s.ends.pop()
+		s.note(undoEnd, e.slot, e.at)
+		if e.slot >= s.leases.n {
+			continue
+		}
+		l := s.leases.at(e.slot)
+		if l.phase() == PhaseNone || l.wake != e.at {
+			continue
+		}
+		if l.deadline > e.at { // moved later since: in its turn
+			s.set(&l.wake, l.deadline)
+			s.ends.push(endEntry{l.deadline, e.slot})
+			continue
+		}
+		s.end(e.slot, l)
+		ends++
+		moved = true
+	}
+	return moved
+}
+
+// maxEnds bounds the lease ends of one Advance.
+const maxEnds = 4096
+
+// NextEnd is a logical time before which no lease moves by itself: it may be early, never late. ok is false when there is no lease.
+func (s *State) NextEnd() (at int64, ok bool) {
+	if len(s.ends) == 0 {
+		return 0, false
+	}
+	return s.ends[0].at, true
+}
+
+// end moves a lease whose time is over (lease.md §3, columns "TTL over" and "grace over").
+func (s *State) end(slot uint32, l *lease) {
+	rules := &s.rules.policy.Lease
+	at := l.deadline
+	// The heap has lost this lease's entry: whatever comes next gets a new one.
+	s.set(&l.wake, farFuture)
+	switch p := l.phase(); p {
+	case Reserved: // never begun is proof
+		s.unsend(l)
+		s.freeSlot(l)
+		s.unhold(l)
+		s.enter(l, Returned, 0)
+		s.dueAt(slot, l, at+rules.CommitBy)
+		s.leaseEvent(EventLeaseExpired, l, at)
+	case Active, RevokedPhase:
+		s.settleGauges(l, l.input, l.output)
+		s.freeSlot(l)
+		if rules.OnExpiry == ExpiryAssume {
+			s.enter(l, Held, 0)
+			s.dueAt(slot, l, at+rules.Grace)
+		} else {
+			s.unhold(l)
+			s.enter(l, Returned, 0)
+			s.dueAt(slot, l, at+rules.CommitBy)
+		}
+		s.leaseEvent(EventLeaseExpired, l, at)
+	case Held:
+		s.unhold(l)
+		b := s.book(l.period)
+		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, l.tokens(), l.nanos) })
+		s.set(&l.spentTokens, l.tokens())
+		s.set(&l.spentNanos, l.nanos)
+		s.enter(l, Assumed, 0)
+		s.dueAt(slot, l, at+rules.CommitBy)
+		s.leaseEvent(EventLeaseAssumed, l, at)
+	default:
+		s.forget(slot)
+	}
+}

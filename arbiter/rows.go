@@ -1,0 +1,259 @@
+package arbiter
+
+// BudgetRow is one row of the budget tree in one unit.
+type BudgetRow struct {
+	Kind NodeKind
+	// Name is empty for the global row and for a provider's unnamed default model; Parent is a model's provider.
+	Name, Parent string
+	Unit         Unit
+	// Limit is Unlimited when the row bounds nothing in this unit.
+	Limit, Spent, Held, Assumed int64
+	// Shadow is what passed a shadowed limit; Calls the leases granted.
+	Shadow, Calls int64
+	Shadowed      bool
+	// Period is 0 for tasks and workflows.
+	Period uint32
+	Bounds Period
+}
+
+// Available is what the row can still grant; 0 when it is over its limit, Unlimited without one.
+func (r *BudgetRow) Available() int64 {
+	if r.Limit == Unlimited {
+		return Unlimited
+	}
+	return max(r.Limit-r.Spent-r.Assumed-r.Held, 0)
+}
+
+// OverBy is by how much spent and assumed pass the limit: after a late commit, an overrun or a lowered limit.
+func (r *BudgetRow) OverBy() int64 {
+	if r.Limit == Unlimited {
+		return 0
+	}
+	return max(r.Spent+r.Assumed-r.Limit, 0)
+}
+
+// BudgetRows lists every row that has a limit or was used in a period, tokens before money; period 0 is the open one. Money rows
+// without a limit are listed too. Nil for an unknown period.
+func (s *State) BudgetRows(period uint32) []BudgetRow {
+	b := s.current()
+	if period != 0 {
+		b = s.book(period)
+	}
+	if b == nil {
+		return nil
+	}
+	var list []BudgetRow
+	for i := range s.nodes.n {
+		n := s.nodes.at(i)
+		if n.kind == KindGlobal && i != 0 {
+			continue // a dropped row
+		}
+		a := s.balance(b, i)
+		if *a == (account{}) && n.limit == NoLimit && n.kind != KindGlobal && n.kind != KindProvider {
+			continue
+		}
+		row := BudgetRow{Kind: n.kind, Name: n.name, Shadowed: n.limit.Shadow, Calls: a.calls, Period: b.number, Bounds: b.period}
+		if n.kind == KindModel {
+			row.Parent = s.nodes.at(n.parent).name
+		}
+		if n.kind.perTask() {
+			row.Period, row.Bounds = 0, Period{}
+		}
+		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitTokens, int64(n.limit.Tokens), a.spent.tokens, a.held.tokens, a.assumed.tokens, a.shadow.tokens
+		list = append(list, row)
+		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitNanos, int64(n.limit.Nanos), a.spent.nanos, a.held.nanos, a.assumed.nanos, a.shadow.nanos
+		list = append(list, row)
+	}
+	return list
+}
+
+// PeriodRow is a period that is open, or closed and not final.
+type PeriodRow struct {
+	Number uint32
+	Period
+	// Closed periods take no new leases; Leases is how many records still belong to it.
+	Closed bool
+	Leases int64
+}
+
+// Periods lists the periods in order; the open one is last.
+func (s *State) Periods() []PeriodRow {
+	var list []PeriodRow
+	for i, b := range s.books {
+		list = append(list, PeriodRow{b.number, b.period, i < len(s.books)-1, b.leases})
+	}
+	return list
+}
+
+// GaugeRow is one ceiling of a rung and how full it is.
+type GaugeRow struct {
+	Dim Dim
+	// Kind and Scope say whose ceiling it is: the provider's, or the model's (or its limit group's).
+	Kind  NodeKind
+	Scope string
+	// Ceiling, Used and Held are in requests or tokens a minute, requests a day, or running calls.
+	Ceiling, Used, Held int64
+	Headroom            PPM
+	// Hold is until when the provider asked to wait for this dimension, logical ns; 0 is none.
+	Hold int64
+}
+
+// RungRow is one model at one provider.
+type RungRow struct {
+	Number          uint32
+	Provider, Model string
+	Gauges          []GaugeRow
+	Headroom        PPM
+	Breaker         BreakerState
+	Failures        int64
+	// Until is when an open breaker probes or a hold of the whole rung ends, logical ns; 0 is neither.
+	Until int64
+	// P50, P99 and TTL are learned, ns; Calls is how many calls taught them.
+	P50, P99, TTL, Calls int64
+	// Rates are today's; nil when no price is in force.
+	Rates *Rates
+	// Running is how many leases are open.
+	Running int64
+}
+
+// RungRows lists the rungs of the policy in its order.
+func (s *State) RungRows() []RungRow {
+	if s.rules == nil {
+		return nil
+	}
+	var list []RungRow
+	for i := range s.rules.providers {
+		for _, number := range s.rules.providers[i].rungs {
+			list = append(list, s.rungRow(number))
+		}
+	}
+	return list
+}
+
+func (s *State) rungRow(number uint32) RungRow {
+	r, rung := s.rules.rungs[number], s.rungs.at(number)
+	row := RungRow{
+		Number: number, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Headroom: s.rateHeadroom(r),
+		Breaker: BreakerState(rung.breaker.state), Failures: rung.breaker.failures,
+		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open,
+	}
+	if h := s.health(number); h.reason != ReasonNone {
+		row.Until = h.until
+	}
+	if p := PriceAt(r.model.Prices, s.wall); p != nil {
+		row.Rates = &p.Rates
+	}
+	for i := range r.gauges {
+		g := &r.gauges[i]
+		used, held := s.load(g)
+		gr := GaugeRow{Dim: g.dim, Kind: g.kind, Scope: g.name, Ceiling: g.ceiling, Used: used, Held: held,
+			Headroom: Whole - min(ratio(used+held, g.ceiling), Whole)}
+		if until := max(rung.holds[g.dim], rung.holds[DimNone]); until > s.now {
+			gr.Hold = until
+		}
+		row.Gauges = append(row.Gauges, gr)
+	}
+	return row
+}
+
+// ClassRow is one agent class.
+type ClassRow struct {
+	Name     string
+	Share    PPM
+	Priority Priority
+	// Running is its open leases; Requests and Tokens what it was granted in the last 60 s.
+	Running, Requests, Tokens int64
+	// Spent, Held and Assumed are tokens of the open period; Allowed is what it may commit now, Unlimited without shares.
+	Spent, Held, Assumed, Allowed int64
+	// Guarantee is its part of the token ceilings, a minute.
+	Guarantee int64
+}
+
+// ClassRows lists the classes of the policy in its order.
+func (s *State) ClassRows() []ClassRow {
+	if s.rules == nil {
+		return nil
+	}
+	var list []ClassRow
+	b := s.current()
+	for i := range s.rules.classes {
+		c := &s.rules.classes[i]
+		a := s.balance(b, c.row)
+		row := ClassRow{Name: c.Name, Share: c.Share, Priority: c.Priority, Running: s.nodes.at(c.row).open,
+			Requests: s.meters.at(c.meters[0]).sum, Tokens: s.meters.at(c.meters[1]).sum,
+			Spent: a.spent.tokens, Held: a.held.tokens, Assumed: a.assumed.tokens, Allowed: Unlimited,
+			Guarantee: c.Share.share(s.rules.tokens - s.rules.rateAbove[c.Priority].share(s.rules.tokens))}
+		if l := s.nodes.at(0).limit.Tokens; l != Unlimited && len(s.rules.classes) > 1 && s.rules.unassigned < Whole {
+			_, row.Allowed, _ = s.classRoom(c, b, UnitTokens, int64(l), 0)
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// LeaseFilter chooses leases; empty strings choose all.
+type LeaseFilter struct {
+	Agent, Class, Provider, Task string
+	// Ended includes committed, released, assumed and returned leases that are not forgotten yet.
+	Ended bool
+	// Limit bounds the rows; 0 is 1,000.
+	Limit int
+}
+
+// LeaseRow is one lease with its names.
+type LeaseRow struct {
+	LeaseState
+	Agent, Task, Workflow string
+	Parent                LeaseID
+	Flags                 Flags
+	SpentTokens           Tokens
+	SpentNanos            Nanos
+}
+
+// LeaseRows lists leases in table order.
+func (s *State) LeaseRows(f LeaseFilter) []LeaseRow {
+	if f.Limit == 0 {
+		f.Limit = 1000
+	}
+	var list []LeaseRow
+	for slot := uint32(0); slot < s.leases.n && len(list) < f.Limit; slot++ {
+		l := s.leases.at(slot)
+		if l.phase() == PhaseNone || !f.Ended && !l.phase().Live() {
+			continue
+		}
+		row := LeaseRow{LeaseState: s.leaseState(l), Agent: s.nodes.at(l.agent).name, Parent: l.parent, Flags: l.flags(),
+			SpentTokens: Tokens(l.spentTokens), SpentNanos: Nanos(l.spentNanos)}
+		if l.task != 0 {
+			row.Task = s.nodes.at(l.task).name
+		}
+		if l.workflow != 0 {
+			row.Workflow = s.nodes.at(l.workflow).name
+		}
+		if f.Agent != "" && f.Agent != row.Agent || f.Class != "" && f.Class != row.Class ||
+			f.Provider != "" && f.Provider != row.Provider || f.Task != "" && f.Task != row.Task {
+			continue
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// Counts are totals of the lease table.
+type Counts struct {
+	// Phases counts leases by Phase.
+	Phases [int(Returned) + 1]int64
+	// Unattributed is spend that came after commit_by and is in no budget.
+	UnattributedCalls  int64
+	UnattributedTokens Tokens
+	UnattributedNanos  Nanos
+}
+
+// Counts returns the totals; it costs nothing.
+func (s *State) Counts() Counts {
+	return Counts{s.live, s.unowed.calls, Tokens(s.unowed.tokens), Nanos(s.unowed.nanos)}
+}
+
+// Running is how many leases are open: reserved, active or revoked.
+func (c *Counts) Running() int64 {
+	return c.Phases[Reserved] + c.Phases[Active] + c.Phases[RevokedPhase]
+}

@@ -1,0 +1,379 @@
+package arbiter
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// rules are a policy joined with the rows, rungs and meters of one state: what Decide reads. Immutable once built.
+type rules struct {
+	policy *Policy
+	packed []byte
+	hash   [32]byte
+
+	providers []providerRules
+	byName    map[string]int // provider name → index
+	// rungs by number; nil where the policy no longer has the rung.
+	rungs         []*rungRules
+	byModel       map[string][]uint32 // rungs that serve a model
+	byProviderRow map[uint32][]uint32
+	defaults      []uint32 // each provider's default rung
+	classes       []classRules
+	classByName   map[string]int
+	classByRow    map[uint32]int
+	agents, flows map[string]Limit
+	// above is what a request of this priority must leave free.
+	rateAbove, budgetAbove [4]PPM
+	// capacity of all providers together, per minute; 0 when a provider has no such ceiling.
+	requests, tokens int64
+	// unassigned is the share that no class has.
+	unassigned PPM
+}
+
+type providerRules struct {
+	name  string
+	row   uint32
+	rungs []uint32
+}
+
+type rungRules struct {
+	number   uint32
+	provider int
+	// rows of the provider and the model.
+	providerRow, row uint32
+	model            *Model
+	cheapness        []PPM // cost term of the score, one per Price
+	gauges           []gauge
+}
+
+type classRules struct {
+	*Class
+	row    uint32
+	meters [2]uint32 // requests and tokens of the last 60 s, whatever the provider
+}
+
+// Validate checks what Apply relies on. The configuration says the same with file positions; this is the last line of defence.
+func (p *Policy) Validate() error {
+	switch {
+	case p.Guard < 0 || p.Guard > MaxGuard:
+		return fmt.Errorf("policy: guard must be 0 to 30 s")
+	case p.Lease.StartBy < 0 || p.Lease.StartBy > MaxStartBy:
+		return fmt.Errorf("policy: lease.start_by must be 0 to 10 s")
+	case len(p.Providers) == 0:
+		return fmt.Errorf("policy: no provider")
+	case p.Lease.TTL < 0 || p.Lease.Grace < 0 || p.Lease.CommitBy < 0 || p.Lease.Forget < 0 || p.Lease.Max < 0:
+		return fmt.Errorf("policy: lease times must not be negative")
+	case p.Breaker.Failures < 1 || p.Breaker.Recovery < 1:
+		return fmt.Errorf("policy: breaker needs at least 1 failure and a recovery time")
+	}
+	seen := map[string]bool{}
+	for i := range p.Providers {
+		pr := &p.Providers[i]
+		if pr.Name == "" || seen[pr.Name] {
+			return fmt.Errorf("policy: provider name %q is empty or double", pr.Name)
+		}
+		seen[pr.Name] = true
+		if len(pr.Models) == 0 {
+			return fmt.Errorf("policy: provider %s has no model", pr.Name)
+		}
+		if err := pr.Ceilings.validate(); err != nil {
+			return fmt.Errorf("policy: provider %s: %w", pr.Name, err)
+		}
+		models := map[string]bool{}
+		for j := range pr.Models {
+			m := &pr.Models[j]
+			if models[m.Name] {
+				return fmt.Errorf("policy: provider %s: model %q is double", pr.Name, m.Name)
+			}
+			models[m.Name] = true
+			if err := m.Ceilings.validate(); err != nil {
+				return fmt.Errorf("policy: provider %s: model %q: %w", pr.Name, m.Name, err)
+			}
+			if !validAmount(int64(m.MaxInput)) || !validAmount(int64(m.MaxOutput)) {
+				return fmt.Errorf("policy: provider %s: model %q: %w", pr.Name, m.Name, ErrAmount)
+			}
+		}
+	}
+	classes, sum := map[string]bool{}, PPM(0)
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		if classes[c.Name] || c.Name == "" || c.Share < 0 || c.Priority > Critical {
+			return fmt.Errorf("policy: class %q is nameless, double or has a wrong share or priority", c.Name)
+		}
+		classes[c.Name] = true
+		sum += c.Share
+	}
+	if !classes[DefaultClass] {
+		return fmt.Errorf("policy: no class named %s", DefaultClass)
+	}
+	var rate, budget PPM
+	for _, r := range p.Reserves {
+		if r.Rate < 0 || r.Budget < 0 {
+			return fmt.Errorf("policy: a reserve must not be negative")
+		}
+		rate, budget = rate+r.Rate, budget+r.Budget
+	}
+	if sum > Whole || rate > Whole || budget > Whole {
+		return fmt.Errorf("policy: class shares and reserves must sum to at most 1")
+	}
+	return nil
+}
+
+func (c *Ceilings) validate() error {
+	for _, n := range [...]int64{int64(c.RPM), int64(c.TPM), int64(c.InputTPM), int64(c.OutputTPM), int64(c.RPD), int64(c.MaxConcurrent)} {
+		if !validAmount(n) {
+			return ErrAmount
+		}
+	}
+	if c.Burst < 0 || c.Burst > Whole {
+		return fmt.Errorf("burst must be 0 to 1")
+	}
+	return nil
+}
+
+// adopt brings a policy into force: rows, rungs and meters that it names and the state lacks are created, and those it no longer
+// names stop counting.
+func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
+	old := s.rules
+	if s.undo.on {
+		s.undo.savedRules = append(s.undo.savedRules, old)
+	}
+	s.note(undoPolicy, 0, 0)
+	s.add(&s.adoptions, 1)
+	r := &rules{
+		policy: p, packed: packed, hash: hash,
+		byName: map[string]int{}, byModel: map[string][]uint32{}, byProviderRow: map[uint32][]uint32{},
+		classByName: map[string]int{}, classByRow: map[uint32]int{},
+		agents: map[string]Limit{}, flows: map[string]Limit{},
+		unassigned: Whole,
+	}
+	s.rules = r
+	for _, a := range p.Agents {
+		r.agents[a.Name] = a.Limit
+	}
+	for _, w := range p.Workflows {
+		r.flows[w.Name] = w.Limit
+	}
+	if s.nodes.n == 0 {
+		s.addRow(KindGlobal, 0, "")
+	}
+	used := map[uint32]bool{}
+	for i := range p.Providers {
+		s.adoptProvider(r, i, used)
+	}
+	for i := range p.Classes {
+		c := &p.Classes[i]
+		cr := classRules{Class: c, row: s.ensureRow(KindClass, 0, c.Name)}
+		for k, dim := range [...]Dim{DimRPM, DimTPM} {
+			cr.meters[k] = s.ensureMeter("class/"+c.Name+"/"+dim.String(), dim, used)
+		}
+		r.classByName[c.Name], r.classByRow[cr.row] = len(r.classes), len(r.classes)
+		r.classes = append(r.classes, cr)
+		r.unassigned -= c.Share
+	}
+	for level := range r.rateAbove {
+		for above := level + 1; above < len(p.Reserves); above++ {
+			r.rateAbove[level] += p.Reserves[above].Rate
+			r.budgetAbove[level] += p.Reserves[above].Budget
+		}
+	}
+	for i := range s.meters.n {
+		if m := s.meters.at(i); !used[i] && m.born != noAdoption {
+			s.retireMeter(m)
+		}
+	}
+	s.resolveLimits()
+}
+
+func (s *State) adoptProvider(r *rules, i int, used map[uint32]bool) {
+	p := &r.policy.Providers[i]
+	pr := providerRules{name: p.Name, row: s.ensureRow(KindProvider, 0, p.Name)}
+	r.byName[p.Name] = i
+	var rows []uint32
+	groups := map[string][]uint32{}
+	for j := range p.Models {
+		m := &p.Models[j]
+		row := s.ensureRow(KindModel, pr.row, m.Name)
+		rows = append(rows, row)
+		if m.LimitGroup != "" {
+			groups[m.LimitGroup] = append(groups[m.LimitGroup], row)
+		}
+	}
+	shared := s.gauges(KindProvider, p.Name, "provider/"+p.Name, &p.Ceilings, rows, used)
+	for j := range p.Models {
+		m := &p.Models[j]
+		rr := &rungRules{provider: i, providerRow: pr.row, row: rows[j], model: m, number: s.nodes.at(rows[j]).rung}
+		scope, members := "model/"+p.Name+"/"+m.Name, []uint32{rows[j]}
+		if m.LimitGroup != "" {
+			scope, members = "group/"+p.Name+"/"+m.LimitGroup, groups[m.LimitGroup]
+		}
+		name := cmp.Or(m.Name, p.Name)
+		rr.gauges = slices.Concat(shared, s.gauges(KindModel, name, scope, &m.Ceilings, members, used))
+		for k := range m.Prices {
+			rr.cheapness = append(rr.cheapness, cheapness(m.Prices[k].Output))
+		}
+		for int(rr.number) >= len(r.rungs) {
+			r.rungs = append(r.rungs, nil)
+		}
+		r.rungs[rr.number] = rr
+		r.byProviderRow[pr.row] = append(r.byProviderRow[pr.row], rr.number)
+		if m.Name != "" {
+			r.byModel[m.Name] = append(r.byModel[m.Name], rr.number)
+		}
+		if j == 0 {
+			r.defaults = append(r.defaults, rr.number)
+		}
+		pr.rungs = append(pr.rungs, rr.number)
+	}
+	r.providers = append(r.providers, pr)
+	if i == 0 {
+		r.requests, r.tokens = 0, 0
+	}
+	if p.RPM > 0 {
+		r.requests = addAmount(r.requests, int64(p.RPM))
+	}
+	if p.TPM > 0 {
+		r.tokens = addAmount(r.tokens, int64(p.TPM))
+	}
+}
+
+// gauges builds the ceilings of one provider, model or group; rungs that share them get the same meters.
+func (s *State) gauges(kind NodeKind, name, scope string, c *Ceilings, rows []uint32, used map[uint32]bool) []gauge {
+	var list []gauge
+	for _, d := range [...]struct {
+		dim     Dim
+		ceiling int64
+	}{
+		{DimRPM, int64(c.RPM)}, {DimTPM, int64(c.TPM)}, {DimInputTPM, int64(c.InputTPM)}, {DimOutputTPM, int64(c.OutputTPM)},
+		{DimRPD, int64(c.RPD)}, {DimSlots, int64(c.MaxConcurrent)},
+	} {
+		if d.ceiling == 0 {
+			continue
+		}
+		g := gauge{dim: d.dim, ceiling: d.ceiling, generated: c.Generated, shadow: c.ShadowRates, kind: kind, name: name}
+		burst := c.Burst
+		if burst == 0 {
+			burst = Whole / 10
+		}
+		g.burst = max(burst.share(d.ceiling), 1)
+		if d.dim == DimSlots {
+			g.rows = rows
+		} else {
+			key := scope + "/" + d.dim.String()
+			if g.held() {
+				key += "/generated" // another accounting is another meter: what one held the other must not drop
+			}
+			g.meter = s.ensureMeter(key, d.dim, used)
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
+func (s *State) ensureRow(kind NodeKind, parent uint32, name string) uint32 {
+	if row, ok := s.row(kind, parent, name); ok {
+		return row
+	}
+	return s.addRow(kind, parent, name)
+}
+
+func (s *State) ensureMeter(key string, dim Dim, used map[uint32]bool) uint32 {
+	i, ok := s.meterIndex[key]
+	if !ok {
+		i = s.meters.push()
+		*s.meters.at(i) = meter{key: key, dim: dim, born: s.adoptions}
+		s.meterIndex[key] = i
+		s.note(undoMeterNew, 0, 0)
+	}
+	if m := s.meters.at(i); m.born == noAdoption {
+		s.set(&m.born, s.adoptions)
+	}
+	used[i] = true
+	return i
+}
+
+// retireMeter empties a meter that no ceiling uses. If its ceiling comes back it starts empty, and older leases leave it alone.
+func (s *State) retireMeter(m *meter) {
+	s.set(&m.born, noAdoption)
+	for _, p := range []*int64{&m.sum, &m.held, &m.tat, &m.resets} {
+		s.set(p, 0)
+	}
+	if m.buckets != nil {
+		for i := range m.buckets {
+			if m.buckets[i] != 0 {
+				s.set(&m.buckets[i], 0)
+			}
+		}
+	}
+}
+
+// cheapness is the cost term of the published score: min(1, 1/ln(1 + USD per million output tokens)), 1 for a price of 0.
+// 10 $/M gives 0.417.
+func cheapness(output Pico) PPM {
+	if output <= 0 {
+		return Whole
+	}
+	c := 1 / math.Log1p(float64(output)/1e6)
+	return PPM(min(1, c) * float64(Whole))
+}
+
+// resolveLimits gives every row its limit under the rules in force.
+func (s *State) resolveLimits() {
+	for i := range s.nodes.n {
+		s.resolveLimit(s.nodes.at(i))
+	}
+}
+
+// resolveLimit derives a row's limit from the rules. It is not recorded for undo: the rules that are restored resolve it again.
+func (s *State) resolveLimit(n *node) {
+	n.limit, n.share = NoLimit, 0
+	if s.rules == nil {
+		return
+	}
+	p := s.rules.policy
+	switch n.kind {
+	case KindGlobal:
+		n.limit = p.Global
+	case KindProvider:
+		if i, ok := s.rules.byName[n.name]; ok {
+			n.limit = p.Providers[i].Limit
+		}
+	case KindModel:
+		if i := int(n.rung); i < len(s.rules.rungs) && s.rules.rungs[i] != nil {
+			n.limit = s.rules.rungs[i].model.Limit
+		}
+	case KindClass:
+		if i, ok := s.rules.classByName[n.name]; ok {
+			n.limit, n.share = s.rules.classes[i].Limit, s.rules.classes[i].Share
+		}
+	case KindAgent:
+		if l, ok := s.rules.agents[n.name]; ok {
+			n.limit = l
+		}
+	case KindWorkflow:
+		if l, ok := s.rules.flows[n.name]; ok {
+			n.limit = l
+		}
+	case KindTask:
+		n.limit = p.Tasks
+	case KindCredential:
+		if p.Lease.MaxHeld > 0 {
+			n.limit = NoLimit // bounded by what it holds, not by what it spends
+		}
+	}
+}
+
+// classMeters are the class's request and token windows for this lease; nil when the class was not metered then.
+func (s *State) classMeters(l *lease) *[2]uint32 {
+	i, ok := s.rules.classByRow[l.class]
+	if !ok {
+		return nil
+	}
+	m := &s.rules.classes[i].meters
+	if s.meters.at(m[0]).born > int64(l.adopted) || s.meters.at(m[1]).born > int64(l.adopted) {
+		return nil
+	}
+	return m
+}

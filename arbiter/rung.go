@@ -1,0 +1,219 @@
+package arbiter
+
+import "math/bits"
+
+// rung is one model at one provider: its health and its speed.
+type rung struct {
+	provider, model uint32 // rows
+	// holds are the times until which the provider asked to wait, by dimension; index DimNone holds the whole rung.
+	holds [dimCount]int64
+	// exhausted shuts the rung until then because its account is used up.
+	exhausted int64
+	breaker   breaker
+	latency   latency
+}
+
+// breaker is admission.md §7's, as words so that it can be undone.
+type breaker struct {
+	state               int64 // BreakerState
+	failures            int64 // consecutive
+	until               int64 // open: probe from then on; probing: the probe's deadline
+	epoch               int64 // counts moves; verdicts on leases granted before the last move change nothing
+	moved               int64 // logical time of the last move
+	probeLow, probeHigh int64 // the probing lease's id
+}
+
+func (b *breaker) probe() LeaseID { return joinID(b.probeLow, b.probeHigh) }
+
+// The latency histogram has four buckets an octave from 2²⁰ ns (about 1 ms) to 2⁴⁰ ns (18 min).
+const (
+	latencyBuckets = 80
+	latencyLow     = 20
+	latencyHalve   = 2048
+	// learnedCalls is how many calls must be seen before latency counts in any rule.
+	learnedCalls = 50
+)
+
+type latency struct {
+	seen     int64 // all samples
+	count    int64 // samples in buckets
+	p50, p99 int64
+	buckets  [latencyBuckets]int64
+}
+
+func latencyBucket(ns int64) int {
+	octave := bits.Len64(uint64(max(ns, 1))) - 1
+	if octave < latencyLow {
+		return 0
+	}
+	quarter := int(ns>>(octave-2)) & 3
+	return min((octave-latencyLow)*4+quarter, latencyBuckets-1)
+}
+
+// latencyEdge is the upper edge of a bucket.
+func latencyEdge(b int) int64 { return int64(4+b%4+1) << (b/4 + latencyLow - 2) }
+
+// observe adds one call's time. Old samples fade: counts halve when 2,048 have gathered.
+func (s *State) observe(l *latency, ns int64) {
+	if ns <= 0 {
+		return
+	}
+	s.add(&l.seen, 1)
+	s.add(&l.count, 1)
+	s.add(&l.buckets[latencyBucket(ns)], 1)
+	if l.count >= latencyHalve {
+		var n int64
+		for i := range l.buckets {
+			if v := l.buckets[i]; v != 0 {
+				s.set(&l.buckets[i], v/2)
+				n += v / 2
+			}
+		}
+		s.set(&l.count, n)
+	}
+	if l.seen > learnedCalls && l.seen%16 != 0 {
+		return
+	}
+	var sum, p50, p99 int64
+	for i := range l.buckets {
+		sum += l.buckets[i]
+		if p50 == 0 && 2*sum >= l.count {
+			p50 = latencyEdge(i)
+		}
+		if 100*sum >= 99*l.count {
+			p99 = latencyEdge(i)
+			break
+		}
+	}
+	s.set(&l.p50, p50)
+	s.set(&l.p99, p99)
+}
+
+const (
+	learnedTTL           = 120 * Second
+	minTTL, maxTTL       = 30 * Second, 15 * Minute
+	defaultHold          = Second
+	exhaustedHold        = Hour
+	maxBackoff           = 10 * Second
+	minProbeWait         = 10 * Second
+	typicalCall          = Second
+	farFuture      int64 = 1 << 62
+)
+
+// ttl is the life of a lease on this rung.
+func (s *State) ttl(r *rung) int64 {
+	if t := s.rules.policy.Lease.TTL; t > 0 {
+		return t
+	}
+	if r.latency.seen < learnedCalls {
+		return learnedTTL
+	}
+	return min(max(2*r.latency.p99, minTTL), maxTTL)
+}
+
+// callTime predicts how long a call takes: the wait for a slot.
+func (r *rung) callTime() int64 {
+	if r.latency.seen < learnedCalls {
+		return typicalCall
+	}
+	return max(r.latency.p50, Millisecond)
+}
+
+// health is whether the rung may serve a call now.
+type health struct {
+	reason Reason
+	until  int64 // when to ask again
+	probe  bool  // this call would be the probe
+}
+
+func (s *State) health(number uint32) health {
+	r := s.rungs.at(number)
+	if r.exhausted > s.now {
+		return health{reason: ReasonExhausted, until: r.exhausted}
+	}
+	b := &r.breaker
+	switch BreakerState(b.state) {
+	case BreakerOpen:
+		if b.until > s.now {
+			return health{reason: ReasonBreaker, until: b.until}
+		}
+		return health{probe: true}
+	case BreakerProbing:
+		if b.until > s.now {
+			return health{reason: ReasonBreaker, until: b.until}
+		}
+		return health{probe: true} // the last probe never answered
+	}
+	if until := s.providerOpen(r.provider); until > s.now {
+		return health{reason: ReasonBreaker, until: until}
+	}
+	for _, until := range r.holds {
+		if until > s.now {
+			return health{reason: ReasonHold, until: s.heldUntil(r)}
+		}
+	}
+	return health{}
+}
+
+func (s *State) heldUntil(r *rung) int64 {
+	var last int64
+	for _, until := range r.holds {
+		last = max(last, until)
+	}
+	return last
+}
+
+// providerOpen is until when the whole provider is shut because two or more of its models are open; 0 when it is not.
+func (s *State) providerOpen(provider uint32) int64 {
+	var open, until int64
+	for _, number := range s.rules.byProviderRow[provider] {
+		if b := &s.rungs.at(number).breaker; BreakerState(b.state) != BreakerClosed {
+			open++
+			if until == 0 || b.until < until {
+				until = b.until
+			}
+		}
+	}
+	if open < 2 {
+		return 0
+	}
+	return max(until, s.now+1)
+}
+
+// verdict says what an outcome tells about the rung: the fact that moves its breaker, if any.
+func (s *State) verdict(number uint32, l *lease, ok bool, d *Decision) {
+	b := &s.rungs.at(number).breaker
+	state := BreakerState(b.state)
+	isProbe := state == BreakerProbing && b.probe() == l.id
+	if state != BreakerClosed && !isProbe || l.granted < b.moved && !isProbe {
+		return // an old call's verdict on a breaker that has moved since
+	}
+	rules := &s.rules.policy.Breaker
+	h := HealthFact{State: state, Failures: b.failures, Until: b.until, Epoch: b.epoch, Probe: b.probe()}
+	switch {
+	case ok && state == BreakerClosed && b.failures == 0:
+		return
+	case ok && state == BreakerClosed:
+		h.Failures = 0
+	case ok:
+		h = HealthFact{State: BreakerClosed, Epoch: b.epoch + 1}
+	default:
+		h.Failures++
+		if isProbe || h.Failures >= rules.Failures {
+			h.State, h.Probe, h.Epoch = BreakerOpen, LeaseID{}, b.epoch+1
+			h.Until = s.now + recoveryWait(rules, h.Failures, h.Epoch)
+		}
+	}
+	d.fact(Fact{Kind: FactBreakerMoved, Rung: number, Lease: l.id, Health: h})
+}
+
+// recoveryWait is how long an open rung waits for its probe: recovery, doubled with each failed probe up to 10 s, ±20 % by a hash of the epoch so that rungs do not probe in step.
+func recoveryWait(rules *Breaker, failures, epoch int64) int64 {
+	wait := rules.Recovery
+	for n := rules.Failures; n < failures && wait < maxBackoff; n++ {
+		wait = min(2*wait, maxBackoff)
+	}
+	wait = max(wait, rules.Recovery)
+	h := uint64(epoch) * 0x9E3779B97F4A7C15 >> 40 // 24 bits
+	return wait - wait/5 + mulDiv(wait, int64(h)*2, 5<<24)
+}

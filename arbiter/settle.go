@@ -1,0 +1,360 @@
+package arbiter
+
+// owned finds a lease for a principal. Another principal's lease looks like an unknown one.
+func (s *State) owned(id LeaseID, principal uint64) *lease {
+	if l := s.find(id); l != nil && l.principal == principal {
+		return l
+	}
+	return nil
+}
+
+// maxSpent bounds what one row may gather, so that sums of figures up to MaxAmount never wrap.
+const maxSpent = 1 << 60
+
+func (s *State) decideCommit(c *Commit, d *Decision) *Error {
+	if err := c.Usage.Valid(); c.HasUsage && err != nil {
+		return Errorf(CodeInvalid, "usage", "usage: every count and their sum %v, reasoning at most output", err)
+	}
+	if c.HasActual && !validAmount(int64(c.Actual)) {
+		return Errorf(CodeInvalid, "actual_tokens", "actual_tokens: %v", ErrAmount)
+	}
+	if b := s.current(); b != nil && s.balance(b, 0).spent.tokens > maxSpent {
+		return Errorf(CodeResource, "counter_full", "pool %s has recorded 2^60 tokens this period: no counter can hold more", s.pool)
+	}
+	l := s.owned(c.Lease, c.Principal)
+	if l == nil {
+		return s.commitUnknown(c, d)
+	}
+	usage, tokens, nanos, flags := s.bill(c, l)
+	d.Answer.Lease = s.leaseState(l)
+	switch l.phase() {
+	case Committed:
+		d.Answer.Tokens, d.Answer.Nanos = Tokens(l.spentTokens), Nanos(l.spentNanos)
+		d.Answer.Flags = l.flags() & commitFlags
+		d.Answer.Result = Conflict
+		if int64(tokens) == l.spentTokens {
+			d.Answer.Result = AlreadyRecorded
+		}
+		return nil
+	case ReleasedPhase:
+		flags |= FlagAfterRelease
+		if tokens == 0 || c.Outcome == OutcomeNotSent {
+			d.Answer.Flags = flags
+			return nil
+		}
+	case Reserved, Active:
+		if tokens > Tokens(l.tokens()) {
+			flags |= FlagOverrun
+		}
+	case RevokedPhase, Held, Assumed:
+		flags |= FlagLate
+		if tokens > Tokens(l.tokens()) {
+			flags |= FlagOverrun
+		}
+	case Returned:
+		flags |= FlagLate
+		if s.wouldOverrun(l, tokens, nanos) {
+			flags |= FlagOverrun
+		}
+	}
+	s.commitFacts(c, l, usage, tokens, nanos, flags, d)
+	return nil
+}
+
+// commitFlags are the flags that a commit answers with.
+const commitFlags = FlagLate | FlagAfterRelease | FlagRecreated | FlagEstimated | FlagOverrun
+
+// commitFacts settles a lease and tells its rung how the call went.
+func (s *State) commitFacts(c *Commit, l *lease, usage Usage, tokens Tokens, nanos Nanos, flags Flags, d *Decision) {
+	d.fact(Fact{Kind: FactCommitted, Lease: c.Lease, End: EndFact{
+		Usage: usage, Tokens: tokens, Nanos: nanos, Outcome: c.Outcome, Flags: flags, Latency: c.Latency, KeepWindow: true,
+		Forget: s.now + s.rules.policy.Lease.Forget,
+	}})
+	s.signalled(l, c.Outcome, &c.Signal, d)
+	d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos, d.Answer.Flags = Recorded, tokens, nanos, flags&commitFlags
+}
+
+// wouldOverrun reports whether spend that comes after its hold was given back passes a limit.
+func (s *State) wouldOverrun(l *lease, tokens Tokens, nanos Nanos) (over bool) {
+	b := s.book(l.period)
+	s.path(l, func(row uint32) {
+		limit, a := &s.nodes.at(row).limit, s.balance(b, row)
+		over = over ||
+			limit.Tokens != Unlimited && a.committedTokens()+a.held.tokens+int64(tokens) > int64(limit.Tokens) ||
+			limit.Nanos != Unlimited && a.committedNanos()+a.held.nanos+int64(nanos) > int64(limit.Nanos)
+	})
+	return over
+}
+
+// bill is what a commit charges. Exact usage is priced by the lease's model, tier and date. One number is taken as the held prompt
+// first and answer after. No number at all settles at the hold, flagged estimated: a success is never free for want of a figure.
+func (s *State) bill(c *Commit, l *lease) (u Usage, tokens Tokens, nanos Nanos, flags Flags) {
+	if c.Estimated {
+		flags |= FlagEstimated
+	}
+	switch {
+	case c.HasUsage:
+		u = c.Usage
+	case c.HasActual:
+		u.Input = min(c.Actual, Tokens(l.input))
+		u.Output = c.Actual - u.Input
+	case c.Outcome == OutcomeNotSent:
+		return Usage{}, 0, 0, flags
+	default:
+		u = Usage{Input: Tokens(l.input), Output: Tokens(l.output)}
+		return u, Tokens(l.tokens()), Nanos(l.nanos), flags | FlagEstimated
+	}
+	rates := s.leaseRates(l, u.InputTotal())
+	if rates == nil { // the price is no longer known: what the hold was priced at
+		return u, u.Total(), Nanos(mulDivUp(l.nanos, int64(u.Total()), max(l.tokens(), 1))), flags | FlagEstimated
+	}
+	return u, u.Total(), rates.Cost(u), flags
+}
+
+// leaseRates are the rates of a lease's model on the day of its grant; nil when unknown.
+func (s *State) leaseRates(l *lease, prompt Tokens) *Rates {
+	r := s.rules.rungs[l.rung]
+	if l.flags()&FlagFallback != 0 || r == nil {
+		return s.rules.policy.FallbackPrice
+	}
+	if p := PriceAt(r.model.Prices, s.wall-(s.now-l.granted)); p != nil {
+		return p.RatesFor(prompt)
+	}
+	return s.rules.policy.FallbackPrice
+}
+
+// commitUnknown answers a commit whose lease is not in the table (lease.md §3, row "none").
+func (s *State) commitUnknown(c *Commit, d *Decision) *Error {
+	t := c.Token
+	if t == nil || t.Lease != c.Lease || t.Principal != c.Principal || s.find(c.Lease) != nil {
+		d.Answer.Result = UnknownLease
+		return nil
+	}
+	if s.now > t.CommitBy {
+		tokens := c.Actual
+		if c.HasUsage {
+			tokens = c.Usage.Total()
+		} else if !c.HasActual {
+			tokens = t.Input + t.Output
+		}
+		nanos := Nanos(mulDivUp(int64(t.Nanos), int64(tokens), max(int64(t.Input+t.Output), 1)))
+		d.fact(Fact{Kind: FactUnattributed, Lease: c.Lease, End: EndFact{Tokens: tokens, Nanos: min(nanos, MaxAmount)}})
+		d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos = TooOld, tokens, min(nanos, MaxAmount)
+		return nil
+	}
+	if s.survived(t.Epoch, t.Seq) {
+		d.Answer.Result = AlreadyRecorded
+		return nil
+	}
+	l, err := s.recreate(t, d)
+	if err != nil {
+		return err
+	}
+	usage, tokens, nanos, flags := s.bill(c, l)
+	s.commitFacts(c, l, usage, tokens, nanos, flags|FlagRecreated, d)
+	return nil
+}
+
+// recreate emits the facts that bring a lost lease back from its token and returns it as it will be.
+func (s *State) recreate(t *Claims, d *Decision) (*lease, *Error) {
+	provider, ok := s.row(KindProvider, 0, t.Provider)
+	if !ok {
+		return nil, Errorf(CodePrecondition, "unknown_provider", "the lease's provider %q is not in the policy of pool %s", t.Provider, s.pool)
+	}
+	model, ok := s.row(KindModel, provider, t.Model)
+	if !ok {
+		return nil, Errorf(CodePrecondition, "unknown_model", "the lease's model %q is not in the policy of pool %s", t.Model, s.pool)
+	}
+	class, ok := s.row(KindClass, 0, t.Class)
+	if !ok {
+		class, _ = s.row(KindClass, 0, DefaultClass)
+	}
+	q := request{Request: &Request{Agent: t.Agent, Task: t.Task, Workflow: t.Workflow, Principal: t.Principal}}
+	q.class = &s.rules.classes[s.rules.classByRow[class]]
+	if err := s.findRows(&q, d); err != nil {
+		return nil, err
+	}
+	s.addRows(&q, d)
+	period := t.Period
+	if s.book(period) == nil {
+		period = s.current().number
+	}
+	g := GrantFact{
+		Principal: t.Principal, Agent: q.rows.agent, Class: class, Task: q.rows.task, Workflow: q.rows.workflow, Model: model, Credential: q.rows.credential,
+		Priority: t.Priority, Flags: FlagRecreated, Input: t.Input, Output: t.Output, Nanos: t.Nanos, Charge: t.Input + t.Output,
+		Period: period, StartBy: s.now, Deadline: s.now + s.rules.policy.Lease.CommitBy,
+	}
+	rung := s.nodes.at(model).rung
+	d.fact(Fact{Kind: FactGranted, Lease: t.Lease, Rung: rung, Grant: g})
+	return &lease{id: t.Lease, model: model, rung: rung, period: period, input: int64(t.Input), output: int64(t.Output), nanos: int64(t.Nanos), granted: s.now}, nil
+}
+
+func (s *State) decideRelease(c *Release, d *Decision) *Error {
+	l := s.owned(c.Lease, c.Principal)
+	rules := &s.rules.policy.Lease
+	if l == nil {
+		t := c.Token
+		switch {
+		case t == nil || t.Lease != c.Lease || t.Principal != c.Principal || s.find(c.Lease) != nil:
+			d.Answer.Result = UnknownLease
+		case s.now > t.CommitBy:
+			d.Answer.Result = TooOld
+		case s.survived(t.Epoch, t.Seq):
+			d.Answer.Result = AlreadyCommitted
+		default:
+			if _, err := s.recreate(t, d); err != nil {
+				return err
+			}
+			d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{Outcome: c.Outcome, KeepWindow: true, Forget: s.now + rules.CommitBy}})
+			d.Answer.Result, d.Answer.Flags = Released, FlagRecreated
+		}
+		return nil
+	}
+	d.Answer.Lease = s.leaseState(l)
+	var flags Flags
+	switch l.phase() {
+	case Committed:
+		d.Answer.Result = AlreadyCommitted
+		d.Answer.Tokens, d.Answer.Nanos = Tokens(l.spentTokens), Nanos(l.spentNanos)
+		return nil
+	case ReleasedPhase:
+		d.Answer.Result = AlreadyReleased
+		return nil
+	case Assumed: // only an operator may say that nothing was used
+		return Errorf(CodePrecondition, "lease_assumed", "the lease ended without a word and counts as spent: commit what was used, or ask an operator to release it")
+	case Returned:
+		d.Answer.Result = Released
+		return nil
+	case Held, RevokedPhase:
+		flags |= FlagLate
+	}
+	d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{
+		Outcome: c.Outcome, Flags: flags, KeepWindow: c.Outcome != OutcomeNotSent && l.phase() != Reserved, Forget: s.now + rules.CommitBy,
+	}})
+	s.signalled(l, c.Outcome, &c.Signal, d)
+	d.Answer.Result, d.Answer.Flags = Released, flags
+	if c.Outcome == OutcomeThrottled || c.Outcome == OutcomeExhausted {
+		d.Answer.RetryAfter = s.holdFor(c.Outcome, &c.Signal)
+	}
+	return nil
+}
+
+func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
+	l := s.owned(c.Lease, c.Principal)
+	if l == nil {
+		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted, has been forgotten, or belongs to another credential")
+	}
+	d.Answer.Lease = s.leaseState(l)
+	rung := s.rungs.at(l.rung)
+	ttl := s.ttl(rung)
+	var end int64
+	switch l.phase() {
+	case Reserved:
+		end = min(c.Arrival+ttl, l.granted+4*ttl)
+	case Active:
+		end = c.Arrival + ttl
+		if m := s.rules.policy.Lease.Max; m > 0 {
+			end = min(end, l.granted+m)
+		}
+	default:
+		return endedError(l)
+	}
+	if c.Arrival > l.deadline {
+		return endedError(l)
+	}
+	d.Answer.Result = Extended
+	if end > l.deadline {
+		d.fact(Fact{Kind: FactExtended, Lease: c.Lease, At: end})
+		d.Answer.Lease.Deadline = end
+		d.Answer.Lease.CommitBy = end + s.rules.policy.Lease.CommitBy
+	}
+	return nil
+}
+
+func endedError(l *lease) *Error {
+	switch l.phase() {
+	case Committed, ReleasedPhase:
+		return Errorf(CodePrecondition, "lease_resolved", "the lease is %s already", l.phase())
+	case RevokedPhase:
+		return Errorf(CodePrecondition, "lease_revoked", "the lease was revoked: stop the call and commit what it used")
+	}
+	return Errorf(CodePrecondition, "lease_expired", "the lease has ended: commit what was used, then ask for a new one")
+}
+
+func (s *State) decideSignal(c *Signal, d *Decision) *Error {
+	l := s.owned(c.Lease, c.Principal)
+	if l == nil {
+		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted, has been forgotten, or belongs to another credential")
+	}
+	d.Answer.Lease = s.leaseState(l)
+	switch l.phase() {
+	case Reserved:
+		if c.Activate {
+			end := max(l.deadline, s.now+s.ttl(s.rungs.at(l.rung)))
+			d.fact(Fact{Kind: FactActivated, Lease: c.Lease, At: s.now, End: EndFact{Forget: end}})
+			d.Answer.Lease.Phase, d.Answer.Lease.Deadline, d.Answer.Lease.StartBy = Active, end, s.now
+		}
+	case Active:
+		if c.Activate && l.startBy > s.now {
+			d.fact(Fact{Kind: FactActivated, Lease: c.Lease, At: s.now, End: EndFact{Forget: l.deadline}})
+		}
+	default:
+		return endedError(l)
+	}
+	outcome := c.Outcome
+	if c.FirstByte && outcome == OutcomeUnset {
+		outcome = OutcomeOK
+	}
+	s.signalled(l, outcome, &c.Signal, d)
+	d.Answer.Result = Signalled
+	return nil
+}
+
+// signalled tells a rung's health how a call went: a 429 is an instruction to wait, never a failure.
+func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision) {
+	switch o {
+	case OutcomeOK:
+		s.verdict(l.rung, l, true, d)
+	case OutcomeError, OutcomeTimeout, OutcomeOverloaded:
+		s.verdict(l.rung, l, false, d)
+	case OutcomeThrottled, OutcomeExhausted:
+		until := s.now + s.holdFor(o, sig)
+		d.fact(Fact{Kind: FactThrottled, Rung: l.rung, Lease: l.id, At: until, Health: HealthFact{Dim: sig.Dim, Exhausted: o == OutcomeExhausted}})
+		s.verdict(l.rung, l, true, d) // it answered: healthy
+	}
+}
+
+// holdFor is how long a provider asked to wait; a second when it did not say, an hour when its account is used up.
+func (s *State) holdFor(o Outcome, sig *ProviderSignal) int64 {
+	if sig.RetryAfter > 0 {
+		return sig.RetryAfter
+	}
+	if o == OutcomeExhausted {
+		return exhaustedHold
+	}
+	return defaultHold
+}
+
+func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
+	if s.find(c.Lease) == nil {
+		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted or has been forgotten")
+	}
+	todo := []LeaseID{c.Lease}
+	for i := 0; i < len(todo); i++ {
+		l := s.find(todo[i])
+		if l.phase() == Reserved || l.phase() == Active {
+			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: s.now + s.rules.policy.Lease.CommitBy}})
+			d.Answer.Revoked++
+		}
+		if !c.Tree {
+			break
+		}
+		for slot := range s.leases.n {
+			if child := s.leases.at(slot); child.parent == todo[i] && child.phase() != PhaseNone && child.id != todo[i] {
+				todo = append(todo, child.id)
+			}
+		}
+	}
+	d.Answer.Lease = s.leaseState(s.find(c.Lease))
+	return nil
+}

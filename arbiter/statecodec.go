@@ -1,0 +1,367 @@
+package arbiter
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+)
+
+// stateFormat is the version of the canonical encoding.
+const stateFormat = 1
+
+// AppendTo appends the canonical encoding of the state: equal histories give equal bytes, whatever the replica did in between. It
+// holds no pointer order, no map order and nothing of the undo log, and it is the snapshot.
+func (s *State) AppendTo(dst []byte) []byte {
+	w := writer{dst}
+	w.uint(stateFormat)
+	w.string(s.pool)
+	w.int(s.now)
+	w.int(s.wall)
+	w.uint(s.epoch)
+	w.uint(s.seq)
+	w.uint(uint64(len(s.survivors)))
+	for _, v := range s.survivors {
+		w.uint(v.epoch)
+		w.uint(v.seq)
+	}
+	w.int(s.adoptions)
+	w.int(s.firstBucket)
+	w.int(s.unowed.calls)
+	w.int(s.unowed.tokens)
+	w.int(s.unowed.nanos)
+	w.bool(s.rules != nil)
+	if s.rules != nil {
+		w.b = append(w.b, s.rules.hash[:]...)
+		w.bytes(s.rules.packed)
+	}
+	s.appendRows(&w)
+	s.appendMeters(&w)
+	s.appendBooks(&w)
+	s.appendLeases(&w)
+	return w.b
+}
+
+// Digest is the SHA-256 of the canonical encoding.
+func (s *State) Digest() [32]byte { return sha256.Sum256(s.AppendTo(nil)) }
+
+func (s *State) appendRows(w *writer) {
+	w.uint(uint64(s.nodes.n))
+	for i := range s.nodes.n {
+		n := s.nodes.at(i)
+		w.uint(uint64(n.kind))
+		w.string(n.name)
+		w.uint(uint64(n.parent))
+		w.uint(uint64(n.rung))
+		w.int(n.refs)
+		w.int(n.open)
+		w.int(n.idle)
+		w.int(n.virtual)
+	}
+	w.uint(uint64(len(s.nodeFree)))
+	for _, row := range s.nodeFree {
+		w.uint(uint64(row))
+	}
+	w.uint(uint64(s.rungs.n))
+	for i := range s.rungs.n {
+		r := s.rungs.at(i)
+		w.uint(uint64(r.provider))
+		w.uint(uint64(r.model))
+		r.words(func(p *int64) { w.int(*p) })
+	}
+	w.uint(uint64(len(s.tombQueue)))
+	for _, key := range s.tombQueue {
+		w.fixed(key)
+	}
+	keys := make([]uint64, 0, len(s.tombs))
+	for key := range s.tombs {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	w.uint(uint64(len(keys)))
+	for _, key := range keys {
+		t := s.tombs[key]
+		w.fixed(key)
+		w.int(t.spent.tokens)
+		w.int(t.spent.nanos)
+		w.int(t.calls)
+		w.int(t.until)
+	}
+}
+
+// words visits every number of a rung, in the order of the encoding.
+func (r *rung) words(f func(*int64)) {
+	for i := range r.holds {
+		f(&r.holds[i])
+	}
+	b, l := &r.breaker, &r.latency
+	for _, p := range [...]*int64{&r.exhausted, &b.state, &b.failures, &b.until, &b.epoch, &b.moved, &b.probeLow, &b.probeHigh, &l.seen, &l.count, &l.p50, &l.p99} {
+		f(p)
+	}
+	for i := range l.buckets {
+		f(&l.buckets[i])
+	}
+}
+
+func (s *State) appendMeters(w *writer) {
+	w.uint(uint64(s.meters.n))
+	for i := range s.meters.n {
+		m := s.meters.at(i)
+		w.string(m.key)
+		w.uint(uint64(m.dim))
+		w.int(m.born)
+		w.int(m.sum)
+		w.int(m.held)
+		w.int(m.tat)
+		w.int(m.resets)
+		if m.buckets == nil {
+			w.uint(0)
+			continue
+		}
+		full := uint64(0)
+		for _, x := range m.buckets {
+			if x != 0 {
+				full++
+			}
+		}
+		w.uint(full)
+		for b, x := range m.buckets {
+			if x != 0 {
+				w.uint(uint64(b))
+				w.int(x)
+			}
+		}
+	}
+}
+
+func (s *State) appendBooks(w *writer) {
+	w.uint(uint64(len(s.books)))
+	for _, b := range s.books {
+		w.uint(uint64(b.number))
+		w.period(b.period)
+		w.int(b.leases)
+		w.accounts(&b.accounts)
+	}
+	w.accounts(&s.tasks.accounts)
+}
+
+func (a *account) words() [9]*int64 {
+	return [...]*int64{&a.spent.tokens, &a.spent.nanos, &a.held.tokens, &a.held.nanos, &a.assumed.tokens, &a.assumed.nanos, &a.shadow.tokens, &a.shadow.nanos, &a.calls}
+}
+
+func (w *writer) accounts(t *slab[account]) {
+	used := uint64(0)
+	for i := range t.n {
+		if *t.at(i) != (account{}) {
+			used++
+		}
+	}
+	w.uint(used)
+	for i := range t.n {
+		if a := t.at(i); *a != (account{}) {
+			w.uint(uint64(i))
+			for _, p := range a.words() {
+				w.int(*p)
+			}
+		}
+	}
+}
+
+func (l *lease) numbers() [9]*uint32 {
+	return [...]*uint32{&l.agent, &l.class, &l.task, &l.workflow, &l.model, &l.credential, &l.rung, &l.period, &l.adopted}
+}
+
+func (l *lease) words() [10]*int64 {
+	return [...]*int64{&l.input, &l.output, &l.nanos, &l.charged, &l.word, &l.granted, &l.startBy, &l.deadline, &l.spentTokens, &l.spentNanos}
+}
+
+func (s *State) appendLeases(w *writer) {
+	w.uint(uint64(s.leases.n))
+	for i := range s.leases.n {
+		l := s.leases.at(i)
+		if l.phase() == PhaseNone {
+			w.uint(0)
+			continue
+		}
+		w.uint(1)
+		w.id(l.id)
+		w.bool(l.parent != LeaseID{})
+		if l.parent != (LeaseID{}) {
+			w.id(l.parent)
+		}
+		w.fixed(l.fingerprint)
+		w.fixed(l.principal)
+		for _, p := range l.numbers() {
+			w.uint(uint64(*p))
+		}
+		for _, p := range l.words() {
+			w.int(*p)
+		}
+	}
+	w.uint(uint64(len(s.leaseFree)))
+	for _, slot := range s.leaseFree {
+		w.uint(uint64(slot))
+	}
+}
+
+// DecodeState reads a canonical encoding. It fails when the bytes are of a newer format, cut or inconsistent; it never returns a part.
+func DecodeState(b []byte) (s *State, err error) {
+	r := reader{b: b}
+	if f := r.uint(); r.err == nil && f != stateFormat {
+		return nil, fmt.Errorf("decode state: format %d, this version reads %d: use the version that wrote it, or a newer one", f, stateFormat)
+	}
+	s = NewState(r.string())
+	s.now, s.wall, s.epoch, s.seq = r.int(), r.int(), r.uint(), r.uint()
+	for range r.count(2) {
+		s.survivors = append(s.survivors, survivor{r.uint(), r.uint()})
+	}
+	s.adoptions, s.firstBucket = r.int(), r.int()
+	s.unowed = unattributed{r.int(), r.int(), r.int()}
+	var policy *Policy
+	var packed []byte
+	var hash [32]byte
+	if r.bool() {
+		copy(hash[:], r.take(32))
+		packed = append([]byte(nil), r.bytes()...)
+		if policy, err = DecodePolicy(packed); err == nil {
+			err = policy.Validate()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decode state: %w", err)
+		}
+	}
+	s.readRows(&r)
+	s.readMeters(&r)
+	s.readBooks(&r)
+	s.readLeases(&r)
+	if err := r.done(); err != nil {
+		return nil, fmt.Errorf("decode state: %w", err)
+	}
+	if policy != nil {
+		if err := s.readopt(policy, packed, hash); err != nil {
+			return nil, fmt.Errorf("decode state: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// readopt joins the policy with rows and meters that exist already: nothing may be created.
+func (s *State) readopt(p *Policy, packed []byte, hash [32]byte) error {
+	rows, rungs, meters, adoptions := s.nodes.n, s.rungs.n, s.meters.n, s.adoptions
+	s.adoptions--
+	s.adopt(p, packed, hash)
+	if s.nodes.n != rows || s.rungs.n != rungs || s.meters.n != meters || s.adoptions != adoptions || s.current() == nil {
+		return ErrCorrupt
+	}
+	return nil
+}
+
+func (s *State) readRows(r *reader) {
+	for range r.count(8) {
+		row := s.nodes.push()
+		n := s.nodes.at(row)
+		*n = node{kind: NodeKind(r.small(uint64(kindCount) - 1)), name: r.string(), parent: r.number(), rung: r.number(),
+			refs: r.int(), open: r.int(), idle: r.int(), virtual: r.int(), limit: NoLimit}
+		if n.kind != KindGlobal || row == 0 {
+			s.nodeIndex[n.key()] = row
+		}
+	}
+	for range r.count(1) {
+		s.nodeFree = append(s.nodeFree, r.number())
+	}
+	for range r.count(16) {
+		g := s.rungs.at(s.rungs.push())
+		g.provider, g.model = r.number(), r.number()
+		g.words(func(p *int64) { *p = r.int() })
+		if g.provider >= s.nodes.n || g.model >= s.nodes.n {
+			r.fail()
+		}
+	}
+	for range r.count(8) {
+		s.tombQueue = append(s.tombQueue, r.fixed())
+	}
+	for range r.count(12) {
+		key := r.fixed()
+		s.tombs[key] = tombstone{amounts{r.int(), r.int()}, r.int(), r.int()}
+	}
+}
+
+func (s *State) readMeters(r *reader) {
+	for range r.count(8) {
+		i := s.meters.push()
+		m := s.meters.at(i)
+		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int()}
+		s.meterIndex[m.key] = i
+		for range r.count(2) {
+			if m.buckets == nil {
+				m.buckets = new([windowBuckets]int64)
+			}
+			m.buckets[r.small(windowBuckets-1)] = r.int()
+		}
+	}
+}
+
+func (s *State) readBooks(r *reader) {
+	for range r.count(5) {
+		b := &book{number: r.number(), period: r.period(), leases: r.int()}
+		s.readAccounts(r, &b.accounts)
+		s.books = append(s.books, b)
+	}
+	s.readAccounts(r, &s.tasks.accounts)
+}
+
+func (s *State) readAccounts(r *reader, t *slab[account]) {
+	for range r.count(10) {
+		row := r.number()
+		if row >= s.nodes.n {
+			r.fail()
+			return
+		}
+		t.grow(row + 1)
+		for _, p := range t.at(row).words() {
+			*p = r.int()
+		}
+	}
+}
+
+func (s *State) readLeases(r *reader) {
+	for range r.count(1) {
+		slot := s.leases.push()
+		l := s.leases.at(slot)
+		*l = lease{}
+		if !r.bool() {
+			continue
+		}
+		l.id = r.id()
+		if r.bool() {
+			l.parent = r.id()
+		}
+		l.fingerprint, l.principal = r.fixed(), r.fixed()
+		for _, p := range l.numbers() {
+			*p = r.number()
+		}
+		for _, p := range l.words() {
+			*p = r.int()
+		}
+		if l.rung >= s.rungs.n || l.phase() == PhaseNone || l.phase() > Returned || s.book(l.period) == nil {
+			r.fail()
+			return
+		}
+		for _, row := range [...]uint32{l.agent, l.class, l.task, l.workflow, l.model, l.credential} {
+			if row >= s.nodes.n {
+				r.fail()
+				return
+			}
+		}
+		l.wake = l.deadline
+		s.leaseIndex[l.id] = slot
+		s.live[l.phase()]++
+		s.ends = append(s.ends, endEntry{l.wake, slot})
+	}
+	slices.SortFunc(s.ends, func(a, b endEntry) int { // a sorted slice is a heap
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.slot, b.slot))
+	})
+	for range r.count(1) {
+		s.leaseFree = append(s.leaseFree, r.number())
+	}
+}

@@ -1,0 +1,261 @@
+package arbiter
+
+// Windows are exact: a charge sits in the 100 ms bucket of the last moment at which its call may start and counts until
+// windowSpan + Guard later. Why that bounds every 60 s of provider time: a call that arrives at t has t ≤ start + Guard, so of the
+// calls that arrive within any 60 s the last one granted saw all others in its sum. (One-second buckets without the extra bucket
+// do not: 120 calls went against a ceiling of 60.)
+
+const (
+	windowSpan   = Minute
+	bucketLength = 100 * Millisecond
+	// windowBuckets bounds Guard + StartBy: 1,024 buckets are 102.4 s, of which the window takes 60.
+	windowBuckets = 1024
+	// MaxGuard and MaxStartBy are the largest values a policy may set, ns.
+	MaxGuard   = 30 * Second
+	MaxStartBy = 10 * Second
+	// noAdoption is the birth of a meter that the policy does not use.
+	noAdoption = 1<<63 - 1
+)
+
+// meter counts one rate: a sliding window (rpm, tpm, ...) with its pacing, or a calendar day (rpd).
+type meter struct {
+	key string
+	dim Dim
+	// born is the adoption that brought the ceiling; leases of earlier ones never charged it.
+	born int64
+	// sum is what the window counts, held what running calls will be charged at commit (generated accounting).
+	sum, held int64
+	// tat is the theoretical arrival time of the pacing (GCRA).
+	tat int64
+	// resets is the end of the calendar day, Unix ns.
+	resets  int64
+	buckets *[windowBuckets]int64 // allocated on first charge
+}
+
+// chargeAt counts x from the moment at.
+func (s *State) chargeAt(m *meter, at, x int64) {
+	if x == 0 {
+		return
+	}
+	s.add(&m.sum, x)
+	if m.dim == DimRPD {
+		return
+	}
+	if m.buckets == nil {
+		m.buckets = new([windowBuckets]int64)
+	}
+	s.add(&m.buckets[at/bucketLength%windowBuckets], x)
+}
+
+// dropAt takes back x that was counted from the moment at. A bucket that has left the window is not touched.
+func (s *State) dropAt(m *meter, at, x int64) {
+	if m.dim == DimRPD {
+		s.add(&m.sum, -min(x, m.sum))
+		return
+	}
+	b := at / bucketLength
+	if b < s.firstBucket || m.buckets == nil {
+		return
+	}
+	p := &m.buckets[b%windowBuckets]
+	x = min(x, *p)
+	s.add(p, -x)
+	s.add(&m.sum, -x)
+}
+
+// rotateWindows lets go of the buckets that left the window. After a long idle it costs the number of buckets, not the length of the gap.
+func (s *State) rotateWindows() {
+	if s.rules == nil {
+		return
+	}
+	first := max(s.now-windowSpan-s.rules.policy.Guard, 0) / bucketLength
+	if first <= s.firstBucket {
+		return
+	}
+	old := s.firstBucket
+	s.set(&s.firstBucket, first)
+	for i := range s.meters.n {
+		m := s.meters.at(i)
+		if m.buckets == nil || m.sum == 0 {
+			continue
+		}
+		for b := old; b < min(first, old+windowBuckets); b++ {
+			if p := &m.buckets[b%windowBuckets]; *p != 0 {
+				s.add(&m.sum, -*p)
+				s.set(p, 0)
+			}
+		}
+	}
+}
+
+// roomAt is the earliest logical time at which the window's sum has fallen to at most target, if nothing else is charged. It is 0 when it is so already.
+func (s *State) roomAt(m *meter, target int64) int64 {
+	sum := m.sum
+	if sum <= target || m.buckets == nil {
+		return 0
+	}
+	for b := s.firstBucket; b < s.firstBucket+windowBuckets; b++ {
+		if sum -= m.buckets[b%windowBuckets]; sum <= target {
+			return (b+1)*bucketLength + windowSpan + s.rules.policy.Guard
+		}
+	}
+	return s.now + windowSpan
+}
+
+// gauge is one ceiling of a rung as the policy of the day has it.
+type gauge struct {
+	dim     Dim
+	meter   uint32
+	ceiling int64
+	// burst is what may go at once beside the pace.
+	burst             int64
+	generated, shadow bool
+	kind              NodeKind // provider or model
+	name              string
+	rows              []uint32 // slots: the rows whose open leases count
+}
+
+// use is what a call counts on this dimension: itself, or tokens of one kind.
+func (g *gauge) use(input, output, total int64) int64 {
+	switch g.dim {
+	case DimTPM:
+		return total
+	case DimInputTPM:
+		return input
+	case DimOutputTPM:
+		return output
+	}
+	return 1
+}
+
+// amount is what a grant charges or holds: its estimated use, at least 1, so that a full window refuses an unknown estimate too.
+func (g *gauge) amount(input, output, charge int64) int64 {
+	return max(1, g.use(input, output, charge))
+}
+
+// tokens reports whether the dimension counts tokens.
+func (d Dim) tokens() bool { return d == DimTPM || d == DimInputTPM || d == DimOutputTPM }
+
+// held reports whether running calls hold this dimension and are charged at their end.
+func (g *gauge) held() bool { return g.generated && g.dim.tokens() }
+
+// running is how many open leases hold this gauge's slots.
+func (s *State) running(g *gauge) int64 {
+	var n int64
+	for _, row := range g.rows {
+		n += s.nodes.at(row).open
+	}
+	return n
+}
+
+// load is what counts against the ceiling now, apart from what is held for running calls.
+func (s *State) load(g *gauge) (used, held int64) {
+	if g.dim == DimSlots {
+		return 0, s.running(g)
+	}
+	m := s.meters.at(g.meter)
+	return m.sum, m.held
+}
+
+// paceStep is how long the pace takes for x: x·60 s/ceiling, rounded up (GCRA; 128-bit product).
+func (g *gauge) paceStep(x int64) int64 { return mulDivUp(x, windowSpan, g.ceiling) }
+
+// paceAt is when the pace allows x: tat − (burst − min(x, burst))·T.
+func (s *State) paceAt(g *gauge, x int64) int64 {
+	return s.meters.at(g.meter).tat - g.paceStep(g.burst-min(x, g.burst))
+}
+
+// paced reports whether the dimension has a pace: windows do, slots and calendar days do not.
+func (d Dim) paced() bool { return d >= DimRPM && d <= DimOutputTPM }
+
+// chargeGauges counts a grant on the rung's ceilings. at is the last moment at which the call may start.
+func (s *State) chargeGauges(r *rungRules, at, input, output, charge int64) {
+	for i := range r.gauges {
+		g := &r.gauges[i]
+		if g.dim == DimSlots {
+			continue
+		}
+		m, x := s.meters.at(g.meter), g.amount(input, output, charge)
+		if g.held() {
+			s.add(&m.held, x)
+		} else {
+			s.chargeAt(m, at, x)
+		}
+		if g.dim.paced() {
+			s.set(&m.tat, max(m.tat, s.now)+g.paceStep(x))
+		}
+	}
+}
+
+// eachCharge calls f for every meter that this lease charged and the policy still has.
+func (s *State) eachCharge(l *lease, f func(g *gauge, m *meter, x int64)) {
+	r := s.rules.rungs[l.rung]
+	if r == nil {
+		return
+	}
+	for i := range r.gauges {
+		g := &r.gauges[i]
+		if g.dim == DimSlots {
+			continue
+		}
+		if m := s.meters.at(g.meter); m.born <= int64(l.adopted) {
+			f(g, m, g.amount(l.input, l.output, l.charged))
+		}
+	}
+}
+
+// restart dates the lease's window entries from the true start of the call.
+func (s *State) restart(l *lease, at int64) {
+	if at >= l.startBy {
+		return
+	}
+	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
+		if !g.held() && g.dim != DimRPD {
+			s.dropAt(m, l.startBy, x)
+			s.chargeAt(m, at, x)
+		}
+	})
+	if c := s.classMeters(l); c != nil {
+		for i, x := range [...]int64{1, max(1, l.charged)} {
+			m := s.meters.at(c[i])
+			s.dropAt(m, l.startBy, x)
+			s.chargeAt(m, at, x)
+		}
+	}
+	s.set(&l.startBy, at)
+}
+
+// unsend takes the lease's window entries back: its call never began.
+func (s *State) unsend(l *lease) {
+	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
+		if g.held() {
+			s.add(&m.held, -min(x, m.held))
+		} else {
+			s.dropAt(m, l.startBy, x)
+		}
+		if g.dim.paced() {
+			s.add(&m.tat, -g.paceStep(x))
+		}
+	})
+	if c := s.classMeters(l); c != nil {
+		s.dropAt(s.meters.at(c[0]), l.startBy, 1)
+		s.dropAt(s.meters.at(c[1]), l.startBy, max(1, l.charged))
+	}
+}
+
+// settleGauges turns what the lease held on its ceilings into what it used. Where the estimate was charged up front it stays; only
+// use above it is debt in the current bucket.
+func (s *State) settleGauges(l *lease, input, output int64) {
+	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
+		if !g.dim.tokens() {
+			return
+		}
+		actual := g.use(input, output, input+output)
+		if g.held() {
+			s.add(&m.held, -min(x, m.held))
+			s.chargeAt(m, s.now, actual)
+		} else if actual > x {
+			s.chargeAt(m, s.now, actual-x)
+		}
+	})
+}
