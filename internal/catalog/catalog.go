@@ -63,6 +63,7 @@ type UnpricedError struct {
 	Nearest  string // "" when nothing resembles it
 }
 
+// Error is one line: unpriced model "x" of provider "y"; did you mean "z"?
 func (e *UnpricedError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "unpriced model %q", e.Model)

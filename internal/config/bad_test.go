@@ -114,6 +114,9 @@ func FuzzLoad(f *testing.F) {
 			if _, _, err := p.Policy.Encode(); err != nil {
 				t.Fatal(err)
 			}
+			if err := p.Policy.Validate(); err != nil {
+				t.Fatal(err)
+			}
 		}
 		c.Values()
 	})

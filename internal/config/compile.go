@@ -24,6 +24,8 @@ type Upstream struct {
 	BaseURL      string // "" for the provider's own
 	AllowPrivate bool
 	APIKey       Secret
+
+	aliases map[string]string // other ids of a model → its name in the policy
 }
 
 // compiler turns one checked budget into a policy.
@@ -80,33 +82,37 @@ func (c *compiler) pool(b *Budget, path string) Pool {
 	for _, e := range b.Providers {
 		at := child(child(path, "providers"), e.Name)
 		v := e.Value
-		kind := kindOf(e.Name, v.Kind)
 		split := ShareOne
 		if v.Split != nil {
 			split = *v.Split
+		}
+		up := Upstream{
+			Name: e.Name, Kind: kindOf(e.Name, v.Kind), BaseURL: v.BaseURL, AllowPrivate: v.Private, APIKey: v.APIKey,
+			aliases: map[string]string{},
 		}
 		provider := arbiter.Provider{
 			Name: e.Name, Zone: v.RPDZone,
 			Limit:    limit(v.Tokens, v.USD, v.Shadow),
 			Ceilings: c.ceilings(v.Ceilings, split, at),
-			Models:   c.models(e.Name, kind, v, split, at),
+			Models:   c.models(&up, v, split, at),
 		}
-		if provider.Zone == "" && kind == "gemini" {
+		if provider.Zone == "" && up.Kind == "gemini" {
 			provider.Zone = "America/Los_Angeles" // its day ends at midnight Pacific time
 		}
 		p.Providers = append(p.Providers, provider)
-		pool.Upstreams = append(pool.Upstreams, Upstream{Name: e.Name, Kind: kind, BaseURL: v.BaseURL, AllowPrivate: v.Private, APIKey: v.APIKey})
+		pool.Upstreams = append(pool.Upstreams, up)
 	}
 	return pool
 }
 
 // models lists the default model first, then what the file names, then the rest of the catalogue for this provider.
-func (c *compiler) models(name, kind string, v Provider, split Share, path string) []arbiter.Model {
-	seller := c.seller(name, kind)
+// A model has one entry whatever its ids, so that no alias goes round its limits.
+func (c *compiler) models(up *Upstream, v Provider, split Share, path string) []arbiter.Model {
+	seller := c.seller(up.Name, up.Kind)
 	var out []arbiter.Model
-	known := map[string]bool{}
+	listed := map[string]bool{}
 	if len(v.Models) == 0 || v.Price != nil {
-		out = append(out, arbiter.Model{Limit: arbiter.NoLimit, Prices: c.defaultPrice(kind, v, path)})
+		out = append(out, arbiter.Model{Limit: arbiter.NoLimit, Prices: c.defaultPrice(up.Kind, v, path)})
 	}
 	for _, e := range v.Models {
 		m := e.Value
@@ -118,6 +124,13 @@ func (c *compiler) models(name, kind string, v Provider, split Share, path strin
 		entry, err := c.cat.Lookup(seller, e.Name)
 		if err == nil {
 			c.fill(&model, entry)
+			if base, dated := catalog.Undated(e.Name); !dated || base != entry.ID {
+				if listed[entry.ID] {
+					c.d.faultKey(at, "duplicate", "%s is another name of %s, which is listed already", at, entry.ID)
+				}
+				listed[entry.ID] = true
+				up.alias(entry, e.Name)
+			}
 		}
 		switch {
 		case m.Price != nil:
@@ -130,7 +143,7 @@ func (c *compiler) models(name, kind string, v Provider, split Share, path strin
 				nearest = u.Nearest
 			}
 			c.d.note(Fault{Severity: Error, Path: at, Rule: "unpriced-model", Suggestion: nearest,
-				Text: "the catalogue has no price for model " + e.Name + " of " + name + ": set its price (0 is allowed) or catalog.fallback_price"}, c.d.places[at].key)
+				Text: "the catalogue has no price for model " + e.Name + " of " + up.Name + ": set its price (0 is allowed) or catalog.fallback_price"}, c.d.places[at].key)
 		}
 		if m.MaxOutput != nil {
 			model.MaxOutput = arbiter.Tokens(*m.MaxOutput)
@@ -138,20 +151,26 @@ func (c *compiler) models(name, kind string, v Provider, split Share, path strin
 		if m.MaxInput != nil {
 			model.MaxInput = arbiter.Tokens(*m.MaxInput)
 		}
-		known[e.Name] = true
 		out = append(out, model)
 	}
 	for _, entry := range c.cat.Models() {
-		for _, id := range append([]string{entry.ID}, entry.Aliases...) {
-			if entry.Provider != seller || known[id] {
-				continue
-			}
-			model := arbiter.Model{Name: id, Limit: arbiter.NoLimit}
-			c.fill(&model, entry)
-			out = append(out, model)
+		if entry.Provider != seller || listed[entry.ID] {
+			continue
 		}
+		model := arbiter.Model{Name: entry.ID, Limit: arbiter.NoLimit}
+		c.fill(&model, entry)
+		out = append(out, model)
+		up.alias(entry, entry.ID)
 	}
 	return out
+}
+
+func (u *Upstream) alias(entry catalog.Model, name string) {
+	for _, id := range append([]string{entry.ID}, entry.Aliases...) {
+		if id != name {
+			u.aliases[id] = name
+		}
+	}
 }
 
 // seller is whose price list holds: the provider's own name when the catalogue knows it (deepseek speaks openai's dialect),

@@ -148,6 +148,8 @@ func (s Sources) LoadBytes(name string, text []byte) (*Config, error) {
 			if !d.faults.errors() {
 				if _, _, err := p.Policy.Encode(); err != nil {
 					d.fault(b.path, "policy-size", "pool %s: %v", p.Name, err)
+				} else if err := p.Policy.Validate(); err != nil {
+					d.fault(b.path, "policy", "pool %s: %v", p.Name, err)
 				}
 			}
 			c.Pools = append(c.Pools, p)
@@ -280,45 +282,4 @@ func (d *decoder) catalog(path string) *catalog.Catalog {
 		return nil
 	}
 	return catalog.Embedded().Override(over)
-}
-
-// Upstream returns what the network needs of a provider.
-func (p *Pool) Upstream(name string) (Upstream, bool) {
-	for _, u := range p.Upstreams {
-		if u.Name == name {
-			return u, true
-		}
-	}
-	return Upstream{}, false
-}
-
-// ModelID maps an id as a caller or a provider writes it (an alias, or with a date at its end) to the name the pool's policy
-// knows at that provider. Errors: [*catalog.UnpricedError], which names the nearest known id; nil when the pool has a
-// fallback price, with the id as it came.
-func (c *Config) ModelID(p *Pool, provider, id string) (string, error) {
-	for i := range p.Policy.Providers {
-		known := &p.Policy.Providers[i]
-		if known.Name != provider {
-			continue
-		}
-		names := make([]string, len(known.Models))
-		for j := range known.Models {
-			names[j] = known.Models[j].Name
-			if names[j] == id {
-				return id, nil
-			}
-		}
-		if base, ok := catalog.Undated(id); ok {
-			for _, n := range names {
-				if n == base {
-					return n, nil
-				}
-			}
-		}
-		if p.Policy.FallbackPrice != nil {
-			return id, nil
-		}
-		return "", &catalog.UnpricedError{Provider: provider, Model: id, Nearest: catalog.Nearest(id, names)}
-	}
-	return "", fmt.Errorf("pool %s has no provider %q", p.Name, plain(provider))
 }

@@ -143,23 +143,28 @@ func TestCompiledRules(t *testing.T) {
 
 func TestModelsOfTheCatalogueCanBeAskedFor(t *testing.T) {
 	t.Parallel()
-	c := must(t, "budget: {providers: {openai: {rpm_ceiling: 5, models: {gpt-5.4: {}}}, google: {}}}")
+	c := must(t, "budget: {providers: {openai: {rpm_ceiling: 5, models: {gpt-5.4: {}}}, google: {}, anthropic: {models: {claude-mythos-5: {rpm_ceiling: 1}}}}}")
 	p := &c.Pools[0]
 	for _, tt := range []struct{ provider, id, want, nearest string }{
 		{"openai", "gpt-5.4", "gpt-5.4", ""},
 		{"openai", "gpt-5.4-2026-03-01", "gpt-5.4", ""},
 		{"openai", "gpt-4o-mini", "gpt-4o-mini", ""},
 		{"google", "gemini-2.5-pro", "gemini-2.5-pro", ""},
+		{"", "gemini-2.5-pro", "gemini-2.5-pro", ""},
+		{"", "claude-fable-5", "claude-mythos-5", ""}, // one model, one entry: no way round its ceiling
+		{"anthropic", "claude-fable-5-20260901", "claude-mythos-5", ""},
+		{"", "claude-opus-4.1", "", "claude-opus-4-5"},
+		{"openai", "", "", ""},
 		{"openai", "gpt-5,4", "", "gpt-5.4"},
 		{"google", "gemini-2-5-pro", "", "gemini-2.5-pro"},
 	} {
-		got, err := c.ModelID(p, tt.provider, tt.id)
+		got, err := p.ModelID(tt.provider, tt.id)
 		var unpriced *catalog.UnpricedError
 		if got != tt.want || errors.As(err, &unpriced) != (tt.want == "") || unpriced != nil && unpriced.Nearest != tt.nearest {
 			t.Errorf("ModelID(%s, %s) = %q, %v", tt.provider, tt.id, got, err)
 		}
 	}
-	if _, err := c.ModelID(p, "nobody", "gpt-5.4"); err == nil {
+	if _, err := p.ModelID("nobody", "gpt-5.4"); err == nil {
 		t.Error("a provider that is not there has models")
 	}
 	if k := p.Upstreams[1].Kind; k != "gemini" {
