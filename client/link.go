@@ -220,12 +220,14 @@ func (l *link) end(err error) {
 // failure says why the link ended; only after done.
 func (l *link) failure() error { return l.err }
 
-// kill ends a link on which nothing is heard any more.
+// kill ends a link on which nothing is heard any more, and waits for that: the
+// next try must not meet it again.
 func (l *link) kill() {
 	l.mu.Lock()
 	l.silent = true
 	l.mu.Unlock()
 	l.cancel()
+	<-l.done
 }
 
 // killIfSilent ends the link unless other calls are being answered on it.
