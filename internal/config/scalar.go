@@ -9,11 +9,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/catalog"
 )
 
 // MaxAmount bounds every amount: 2^53-1, what Lua and JSON numbers carry exactly.
-const MaxAmount = 1<<53 - 1
+const MaxAmount = arbiter.MaxAmount
 
 // Count is a number of tokens, requests or slots, from 0 to 2^53-1. Written with or without underscores: 500_000_000.
 type Count int64
