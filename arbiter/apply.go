@@ -73,7 +73,13 @@ func (s *State) Apply(f *Fact) {
 	}
 }
 
+// must finds the lease of a fact: by the slot that Decide saw, or by its id where the fact came from the journal.
 func (s *State) must(f *Fact) (*lease, uint32) {
+	if f.slot < s.leases.n {
+		if l := s.leases.at(f.slot); l.id == f.Lease {
+			return l, f.slot
+		}
+	}
 	slot, ok := s.leaseIndex[f.Lease]
 	if !ok {
 		panic(fmt.Sprintf("arbiter: fact %d about unknown lease %x", f.Kind, f.Lease))
@@ -109,14 +115,15 @@ func (s *State) applyGrant(f *Fact) {
 	b := s.book(g.Period)
 	s.add(&b.leases, 1)
 	tokens := l.tokens()
-	s.path(l, func(row uint32) {
-		n := s.nodes.at(row)
+	p := s.path(l)
+	for i := range p.n {
+		n := s.nodes.at(p.rows[i])
 		s.add(&n.refs, 1)
 		s.add(&n.open, 1)
-		a := s.account(b, row)
+		a := s.pathAccount(&p, i, b)
 		s.charge(&a.held, tokens, l.nanos)
 		s.add(&a.calls, 1)
-	})
+	}
 	if g.Shadow != ReasonNone {
 		a := s.account(b, g.ShadowNode)
 		s.charge(&a.shadow, tokens, l.nanos)
@@ -136,22 +143,11 @@ func (s *State) applyGrant(f *Fact) {
 func (s *State) applyCommit(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	b := s.book(l.period)
-	phase := l.phase()
-	if phase == Reserved || phase == Active || phase == RevokedPhase {
+	if l.phase().running() {
 		s.restart(l, min(l.startBy, s.now))
 		s.settleGauges(l, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
-		s.freeSlot(l)
 	}
-	if phase.Live() {
-		s.unhold(l)
-	}
-	if phase == Assumed {
-		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, -l.spentTokens, -l.spentNanos) })
-	}
-	s.path(l, func(row uint32) { s.charge(&s.account(b, row).spent, int64(e.Tokens), int64(e.Nanos)) })
-	s.set(&l.spentTokens, int64(e.Tokens))
-	s.set(&l.spentNanos, int64(e.Nanos))
+	s.leave(l, amounts{int64(e.Tokens), int64(e.Nanos)}, amounts{})
 	s.enter(l, Committed, e.Flags)
 	s.dueAt(slot, l, e.Forget)
 	if e.Outcome == OutcomeOK || e.Outcome == OutcomeUnset {
@@ -165,24 +161,15 @@ func (s *State) applyCommit(f *Fact) {
 func (s *State) applyRelease(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	switch phase := l.phase(); phase {
-	case Reserved, Active, RevokedPhase:
+	if l.phase().running() {
 		if e.KeepWindow {
 			s.restart(l, min(l.startBy, s.now))
 			s.settleGauges(l, l.input, l.output)
 		} else {
 			s.unsend(l)
 		}
-		s.freeSlot(l)
-		s.unhold(l)
-	case Held:
-		s.unhold(l)
-	case Assumed:
-		b := s.book(l.period)
-		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, -l.spentTokens, -l.spentNanos) })
-		s.set(&l.spentTokens, 0)
-		s.set(&l.spentNanos, 0)
 	}
+	s.leave(l, amounts{}, amounts{})
 	s.enter(l, ReleasedPhase, e.Flags)
 	s.dueAt(slot, l, e.Forget)
 }
@@ -191,8 +178,7 @@ func (s *State) applyRevoke(f *Fact) {
 	l, slot := s.must(f)
 	if l.phase() == Reserved {
 		s.unsend(l)
-		s.freeSlot(l)
-		s.unhold(l)
+		s.leave(l, amounts{}, amounts{})
 		s.enter(l, Returned, 0)
 		s.dueAt(slot, l, f.End.Forget)
 	} else {

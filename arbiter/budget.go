@@ -1,5 +1,7 @@
 package arbiter
 
+import "strconv"
+
 // node is one row of the budget tree. Row 0 is the global budget.
 type node struct {
 	kind   NodeKind
@@ -14,13 +16,21 @@ type node struct {
 	virtual int64
 }
 
-type nodeKey struct {
-	kind   NodeKind
-	parent uint32
-	name   string
+// rowKey is a row's key among those of its kind: its name, for a model with its provider's row before it.
+func rowKey(kind NodeKind, parent uint32, name string) string {
+	if kind == KindModel {
+		return strconv.FormatUint(uint64(parent), 10) + "/" + name
+	}
+	return name
 }
 
-func (n *node) key() nodeKey { return nodeKey{n.kind, n.parent, n.name} }
+func (s *State) indexRow(row uint32, n *node) {
+	s.nodeIndex[n.kind][rowKey(n.kind, n.parent, n.name)] = row
+}
+
+func (s *State) unindexRow(n *node) {
+	delete(s.nodeIndex[n.kind], rowKey(n.kind, n.parent, n.name))
+}
 
 // perTask reports whether rows of this kind last as long as the task instead of a period.
 func (k NodeKind) perTask() bool { return k == KindTask || k == KindWorkflow }
@@ -103,7 +113,7 @@ func tombKey(kind NodeKind, name string) uint64 {
 
 // row finds a budget row; ok is false when it does not exist yet.
 func (s *State) row(kind NodeKind, parent uint32, name string) (uint32, bool) {
-	r, ok := s.nodeIndex[nodeKey{kind, parent, name}]
+	r, ok := s.nodeIndex[kind][rowKey(kind, parent, name)]
 	return r, ok
 }
 
@@ -127,7 +137,7 @@ func (s *State) addRow(kind NodeKind, parent uint32, name string) uint32 {
 	}
 	n := s.nodes.at(row)
 	*n = node{kind: kind, name: name, parent: parent, limit: NoLimit, idle: s.now}
-	s.nodeIndex[n.key()] = row
+	s.indexRow(row, n)
 	s.note(undoNodeNew, row, reused)
 	if kind == KindModel {
 		n.rung = s.rungs.push()
@@ -196,7 +206,7 @@ func (s *State) dropRow(row uint32) {
 		s.undo.savedNodes = append(s.undo.savedNodes, *n)
 	}
 	s.note(undoNodeGone, row, 0)
-	delete(s.nodeIndex, n.key())
+	s.unindexRow(n)
 	*n = node{}
 	s.nodeFree = append(s.nodeFree, row)
 }

@@ -30,24 +30,25 @@ func (s *State) Check() error {
 		if perBook[l.period] == nil {
 			perBook[l.period] = map[uint32]amounts{}
 		}
-		s.path(l, func(row uint32) {
+		path := s.path(l)
+		for _, row := range path.rows[:path.n] {
 			rows[row].refs++
-			if p == Reserved || p == Active || p == RevokedPhase {
+			if p.running() {
 				rows[row].open++
 			}
 			if !p.Live() {
-				return
+				continue
 			}
 			if s.nodes.at(row).kind.perTask() {
 				rows[row].held.tokens += l.tokens()
 				rows[row].held.nanos += l.nanos
-				return
+				continue
 			}
 			h := perBook[l.period][row]
 			h.tokens += l.tokens()
 			h.nanos += l.nanos
 			perBook[l.period][row] = h
-		})
+		}
 	}
 	if phases[1:] != nil && [int(Returned)]int64(phases[1:]) != [int(Returned)]int64(s.live[1:]) {
 		return fmt.Errorf("phases: counted %v, kept %v", phases, s.live)

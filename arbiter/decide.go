@@ -8,6 +8,7 @@ type Decision struct {
 
 	candidates []candidate
 	wanted     RungSet
+	slot       uint32 // of the lease in question
 }
 
 func (d *Decision) reset() {
@@ -15,9 +16,22 @@ func (d *Decision) reset() {
 	d.candidates = d.candidates[:0]
 	clear(d.wanted)
 	d.Answer = Answer{}
+	d.slot = 0
 }
 
 func (d *Decision) fact(f Fact) { d.Facts = append(d.Facts, f) }
+
+// emit is fact for the grant path: the caller fills the zeroed fact in place.
+func (d *Decision) emit(kind FactKind, id LeaseID) *Fact {
+	if len(d.Facts) < cap(d.Facts) {
+		d.Facts = d.Facts[:len(d.Facts)+1]
+	} else {
+		d.Facts = append(d.Facts, Fact{})
+	}
+	f := &d.Facts[len(d.Facts)-1]
+	*f = Fact{Kind: kind, Lease: id}
+	return f
+}
 
 // Decide answers a command from the state as it is: no clock, no randomness, no input or output, no change to the state. The
 // caller applies the facts, in order, before it decides the next command. t must be the time of the last Advance; only an Extend is
@@ -124,8 +138,10 @@ func (s *State) validRequest(r *Request) (*classRules, *Error) {
 	if !ok {
 		return nil, Errorf(CodeInvalid, "unknown_class", "agent_class %q is not in the policy of pool %s: add it under budget.agent_classes or leave it empty", r.Class, s.pool)
 	}
-	if _, ok := s.rules.byName[r.Provider]; !ok && r.Provider != "" {
-		return nil, Errorf(CodeInvalid, "unknown_provider", "preferred_provider %q is not in the policy of pool %s: add it under budget.providers or leave it empty", r.Provider, s.pool)
+	if r.Provider != "" {
+		if _, ok := s.rules.byName[r.Provider]; !ok {
+			return nil, Errorf(CodeInvalid, "unknown_provider", "preferred_provider %q is not in the policy of pool %s: add it under budget.providers or leave it empty", r.Provider, s.pool)
+		}
 	}
 	if r.Priority > Critical && r.Priority != ClassPriority {
 		return nil, Errorf(CodeInvalid, "priority", "priority %d is not one of LOW 0, MEDIUM 1, HIGH 2, CRITICAL 3", r.Priority)
@@ -220,7 +236,9 @@ func (s *State) addRows(q *request, d *Decision) {
 	add(rowAgent, &w.agent, KindAgent, agent)
 	add(rowWorkflow, &w.workflow, KindWorkflow, q.Workflow)
 	add(rowTask, &w.task, KindTask, q.Task)
-	add(rowCredential, &w.credential, KindCredential, principalName(q.Principal))
+	if w.fresh[rowCredential] {
+		add(rowCredential, &w.credential, KindCredential, principalName(q.Principal))
+	}
 }
 
 // findCandidates lists the rungs that could serve the request, scored.
@@ -276,7 +294,7 @@ func (s *State) score(q *request, c *candidate, latency bool) {
 		c.score += int64(w.Latency) * mulDiv(int64(Whole), 5*Second, 5*Second+p50)
 	}
 	c.score += int64(w.Headroom)*int64(h) + int64(w.Cost)*int64(cheap)
-	if i, ok := s.rules.byName[q.Provider]; ok && i == r.provider {
+	if q.Provider != "" && q.Provider == s.rules.providers[r.provider].name {
 		c.score += int64(w.Preferred) * int64(Whole)
 	}
 }

@@ -44,6 +44,8 @@ type Fact struct {
 	Policy  []byte
 	Period  Period
 	Number  uint32
+	// slot is where Decide saw the lease: a hint for Apply, never written to the journal.
+	slot uint32
 }
 
 // GrantFact is a lease as granted. Rows are node numbers, 0 for none (row 0 is the global budget, always on the path).

@@ -47,10 +47,15 @@ func (s *State) Lease(id LeaseID) (LeaseState, bool) {
 }
 
 func (s *State) find(id LeaseID) *lease {
+	l, _ := s.findSlot(id)
+	return l
+}
+
+func (s *State) findSlot(id LeaseID) (*lease, uint32) {
 	if slot, ok := s.leaseIndex[id]; ok {
-		return s.leases.at(slot)
+		return s.leases.at(slot), slot
 	}
-	return nil
+	return nil, 0
 }
 
 // newLease takes a slot for a lease and indexes it. The caller fills it.
@@ -83,7 +88,13 @@ func (s *State) freeLease(slot uint32, reused bool) {
 // forget drops an ended lease.
 func (s *State) forget(slot uint32) {
 	l := s.leases.at(slot)
-	s.path(l, func(row uint32) { s.unref(row) })
+	p := s.path(l)
+	for _, row := range p.rows[:p.n] {
+		n := s.nodes.at(row)
+		if s.add(&n.refs, -1); n.refs == 0 {
+			s.set(&n.idle, s.now)
+		}
+	}
 	b := s.book(l.period)
 	s.add(&b.leases, -1)
 	s.add(&s.live[l.phase()], -1)
@@ -96,25 +107,38 @@ func (s *State) forget(slot uint32) {
 	s.leaseFree = append(s.leaseFree, slot)
 }
 
-func (s *State) unref(row uint32) {
-	n := s.nodes.at(row)
-	s.add(&n.refs, -1)
-	if n.refs == 0 {
-		s.set(&n.idle, s.now)
-	}
+// path is the rows a lease counts on: global, provider, model, class, agent and credential by period, then task and workflow.
+type path struct {
+	rows [8]uint32
+	// n rows in all, of which the first periodic are of the period's book.
+	n, periodic int
 }
 
-// path calls f for every row the lease counts on: global, provider, model, class, agent, workflow, task, credential.
-func (s *State) path(l *lease, f func(row uint32)) {
-	f(0)
-	f(s.nodes.at(l.model).parent)
-	f(l.model)
-	f(l.class)
-	for _, row := range [...]uint32{l.agent, l.workflow, l.task, l.credential} {
+func (s *State) path(l *lease) (p path) {
+	p.rows = [8]uint32{0, s.nodes.at(l.model).parent, l.model, l.class}
+	p.n = 4
+	for _, row := range [...]uint32{l.agent, l.credential} {
 		if row != 0 {
-			f(row)
+			p.rows[p.n] = row
+			p.n++
 		}
 	}
+	p.periodic = p.n
+	for _, row := range [...]uint32{l.workflow, l.task} {
+		if row != 0 {
+			p.rows[p.n] = row
+			p.n++
+		}
+	}
+	return p
+}
+
+// account is the i-th row's account, to be changed.
+func (s *State) pathAccount(p *path, i int, b *book) *account {
+	if i >= p.periodic {
+		b = &s.tasks
+	}
+	return b.at(p.rows[i])
 }
 
 // enter moves the lease to another phase.
@@ -133,15 +157,32 @@ func (s *State) dueAt(slot uint32, l *lease, at int64) {
 	}
 }
 
-// freeSlot ends the lease's hold on concurrency.
-func (s *State) freeSlot(l *lease) {
-	s.path(l, func(row uint32) { s.add(&s.nodes.at(row).open, -1) })
-}
+// running reports whether the lease holds a slot.
+func (p Phase) running() bool { return p == Reserved || p == Active || p == RevokedPhase }
 
-// unhold gives the held tokens and money of a live lease back to its rows.
-func (s *State) unhold(l *lease) {
-	b := s.book(l.period)
-	s.path(l, func(row uint32) { s.charge(&s.account(b, row).held, -l.tokens(), -l.nanos) })
+// leave takes back what a lease counts in its present phase (its slot, what it holds, what was assumed of it) and counts spent and assumed instead.
+func (s *State) leave(l *lease, spent, assumed amounts) {
+	phase, b, p := l.phase(), s.book(l.period), s.path(l)
+	var held amounts
+	if phase.Live() {
+		held = amounts{l.tokens(), l.nanos}
+	}
+	change := assumed
+	if phase == Assumed {
+		change.tokens -= l.spentTokens
+		change.nanos -= l.spentNanos
+	}
+	for i := range p.n {
+		if phase.running() {
+			s.add(&s.nodes.at(p.rows[i]).open, -1)
+		}
+		a := s.pathAccount(&p, i, b)
+		s.charge(&a.held, -held.tokens, -held.nanos)
+		s.charge(&a.assumed, change.tokens, change.nanos)
+		s.charge(&a.spent, spent.tokens, spent.nanos)
+	}
+	s.set(&l.spentTokens, spent.tokens+assumed.tokens)
+	s.set(&l.spentNanos, spent.nanos+assumed.nanos)
 }
 
 // Advance makes the changes that follow from time alone: windows rotate, leases whose time is over end in (time, slot) order, at
@@ -193,29 +234,27 @@ func (s *State) end(slot uint32, l *lease) {
 	switch p := l.phase(); p {
 	case Reserved: // never begun is proof
 		s.unsend(l)
-		s.freeSlot(l)
-		s.unhold(l)
+		s.leave(l, amounts{}, amounts{})
 		s.enter(l, Returned, 0)
 		s.dueAt(slot, l, at+rules.CommitBy)
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Active, RevokedPhase:
 		s.settleGauges(l, l.input, l.output)
-		s.freeSlot(l)
 		if rules.OnExpiry == ExpiryAssume {
+			p := s.path(l)
+			for _, row := range p.rows[:p.n] { // the slot frees, the tokens stay held
+				s.add(&s.nodes.at(row).open, -1)
+			}
 			s.enter(l, Held, 0)
 			s.dueAt(slot, l, at+rules.Grace)
 		} else {
-			s.unhold(l)
+			s.leave(l, amounts{}, amounts{})
 			s.enter(l, Returned, 0)
 			s.dueAt(slot, l, at+rules.CommitBy)
 		}
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Held:
-		s.unhold(l)
-		b := s.book(l.period)
-		s.path(l, func(row uint32) { s.charge(&s.account(b, row).assumed, l.tokens(), l.nanos) })
-		s.set(&l.spentTokens, l.tokens())
-		s.set(&l.spentNanos, l.nanos)
+		s.leave(l, amounts{}, amounts{l.tokens(), l.nanos})
 		s.enter(l, Assumed, 0)
 		s.dueAt(slot, l, at+rules.CommitBy)
 		s.leaseEvent(EventLeaseAssumed, l, at)

@@ -405,23 +405,26 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 			State: BreakerProbing, Failures: b.failures, Epoch: b.epoch, Probe: q.Lease, Until: s.now + max(minProbeWait, rung.latency.p99)}})
 	}
 	ttl := s.ttl(rung)
-	g := GrantFact{
+	f := d.emit(FactGranted, q.Lease)
+	f.Rung = r.number
+	g := &f.Grant
+	*g = GrantFact{
 		Fingerprint: q.Fingerprint, Principal: q.Principal,
 		Agent: q.rows.agent, Class: q.rows.class, Task: q.rows.task, Workflow: q.rows.workflow, Model: r.row, Credential: q.rows.credential,
 		Priority: q.priority, Flags: flags, Input: Tokens(c.input), Output: Tokens(output), Nanos: Nanos(v.nanos), Charge: Tokens(c.input + output),
 		Period: s.current().number, StartBy: startBy, Deadline: s.now + ttl, Parent: q.Parent, Reserved: q.Deferred,
 		Shadow: v.shadow.Reason, ShadowNode: v.shadowRow,
 	}
-	d.fact(Fact{Kind: FactGranted, Lease: q.Lease, Rung: r.number, Grant: g})
 	phase := Active
 	if q.Deferred {
 		phase = Reserved
 	}
-	d.Answer = Answer{Status: Granted, Check: v.shadow, Flags: flags, Lease: LeaseState{
+	d.Answer.Check, d.Answer.Flags = v.shadow, flags // Status is Granted already
+	d.Answer.Lease = LeaseState{
 		Lease: q.Lease, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Phase: phase, Class: q.class.Name, Priority: q.priority,
 		Input: g.Input, Output: g.Output, Nanos: g.Nanos, Period: g.Period,
 		Granted: s.now, StartBy: startBy, Deadline: g.Deadline, CommitBy: g.Deadline + lease.CommitBy,
-	}}
+	}
 	if q.fallback {
 		d.Answer.Lease.Model = q.Model
 	}

@@ -1,8 +1,9 @@
 package arbiter
 
 // owned finds a lease for a principal. Another principal's lease looks like an unknown one.
-func (s *State) owned(id LeaseID, principal uint64) *lease {
-	if l := s.find(id); l != nil && l.principal == principal {
+func (s *State) owned(id LeaseID, principal uint64, d *Decision) *lease {
+	if l, slot := s.findSlot(id); l != nil && l.principal == principal {
+		d.slot = slot
 		return l
 	}
 	return nil
@@ -21,7 +22,7 @@ func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 	if b := s.current(); b != nil && s.balance(b, 0).spent.tokens > maxSpent {
 		return Errorf(CodeResource, "counter_full", "pool %s has recorded 2^60 tokens this period: no counter can hold more", s.pool)
 	}
-	l := s.owned(c.Lease, c.Principal)
+	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
 		return s.commitUnknown(c, d)
 	}
@@ -66,24 +67,27 @@ const commitFlags = FlagLate | FlagAfterRelease | FlagRecreated | FlagEstimated 
 
 // commitFacts settles a lease and tells its rung how the call went.
 func (s *State) commitFacts(c *Commit, l *lease, usage Usage, tokens Tokens, nanos Nanos, flags Flags, d *Decision) {
-	d.fact(Fact{Kind: FactCommitted, Lease: c.Lease, End: EndFact{
+	f := d.emit(FactCommitted, c.Lease)
+	f.slot = d.slot
+	f.End = EndFact{
 		Usage: usage, Tokens: tokens, Nanos: nanos, Outcome: c.Outcome, Flags: flags, Latency: c.Latency, KeepWindow: true,
 		Forget: s.now + s.rules.policy.Lease.Forget,
-	}})
+	}
 	s.signalled(l, c.Outcome, &c.Signal, d)
 	d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos, d.Answer.Flags = Recorded, tokens, nanos, flags&commitFlags
 }
 
 // wouldOverrun reports whether spend that comes after its hold was given back passes a limit.
-func (s *State) wouldOverrun(l *lease, tokens Tokens, nanos Nanos) (over bool) {
-	b := s.book(l.period)
-	s.path(l, func(row uint32) {
+func (s *State) wouldOverrun(l *lease, tokens Tokens, nanos Nanos) bool {
+	b, p := s.book(l.period), s.path(l)
+	for _, row := range p.rows[:p.n] {
 		limit, a := &s.nodes.at(row).limit, s.balance(b, row)
-		over = over ||
-			limit.Tokens != Unlimited && a.committedTokens()+a.held.tokens+int64(tokens) > int64(limit.Tokens) ||
-			limit.Nanos != Unlimited && a.committedNanos()+a.held.nanos+int64(nanos) > int64(limit.Nanos)
-	})
-	return over
+		if limit.Tokens != Unlimited && a.committedTokens()+a.held.tokens+int64(tokens) > int64(limit.Tokens) ||
+			limit.Nanos != Unlimited && a.committedNanos()+a.held.nanos+int64(nanos) > int64(limit.Nanos) {
+			return true
+		}
+	}
+	return false
 }
 
 // bill is what a commit charges. Exact usage is priced by the lease's model, tier and date. One number is taken as the held prompt
@@ -190,7 +194,7 @@ func (s *State) recreate(t *Claims, d *Decision) (*lease, *Error) {
 }
 
 func (s *State) decideRelease(c *Release, d *Decision) *Error {
-	l := s.owned(c.Lease, c.Principal)
+	l := s.owned(c.Lease, c.Principal, d)
 	rules := &s.rules.policy.Lease
 	if l == nil {
 		t := c.Token
@@ -240,7 +244,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 }
 
 func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
-	l := s.owned(c.Lease, c.Principal)
+	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
 		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted, has been forgotten, or belongs to another credential")
 	}
@@ -282,7 +286,7 @@ func endedError(l *lease) *Error {
 }
 
 func (s *State) decideSignal(c *Signal, d *Decision) *Error {
-	l := s.owned(c.Lease, c.Principal)
+	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
 		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted, has been forgotten, or belongs to another credential")
 	}

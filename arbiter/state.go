@@ -15,7 +15,7 @@ type State struct {
 
 	nodes     slab[node]
 	nodeFree  []uint32
-	nodeIndex map[nodeKey]uint32
+	nodeIndex [kindCount]map[string]uint32 // by kind and key
 
 	rungs slab[rung]
 
@@ -50,13 +50,16 @@ type unattributed struct{ calls, tokens, nanos int64 }
 
 // NewState returns the state of a pool whose journal is empty. It refuses requests until a policy is adopted.
 func NewState(pool string) *State {
-	return &State{
+	s := &State{
 		pool:       pool,
-		nodeIndex:  map[nodeKey]uint32{},
 		meterIndex: map[string]uint32{},
 		leaseIndex: map[LeaseID]uint32{},
 		tombs:      map[uint64]tombstone{},
 	}
+	for kind := range s.nodeIndex {
+		s.nodeIndex[kind] = map[string]uint32{}
+	}
+	return s
 }
 
 // Pool is the pool's name.

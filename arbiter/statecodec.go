@@ -263,7 +263,7 @@ func (s *State) readRows(r *reader) {
 		*n = node{kind: NodeKind(r.small(uint64(kindCount) - 1)), name: r.string(), parent: r.number(), rung: r.number(),
 			refs: r.int(), open: r.int(), idle: r.int(), virtual: r.int(), limit: NoLimit}
 		if n.kind != KindGlobal || row == 0 {
-			s.nodeIndex[n.key()] = row
+			s.indexRow(row, n)
 		}
 	}
 	for range r.count(1) {

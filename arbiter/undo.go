@@ -99,7 +99,7 @@ func (s *State) revert(r undoRecord) {
 		s.ends.push(endEntry{r.old, r.n})
 	case undoNodeNew:
 		n := s.nodes.at(r.n)
-		delete(s.nodeIndex, n.key())
+		s.unindexRow(n)
 		*n = node{}
 		if r.old != 0 {
 			s.nodeFree = append(s.nodeFree, r.n)
@@ -109,7 +109,7 @@ func (s *State) revert(r undoRecord) {
 	case undoNodeGone:
 		n := s.nodes.at(r.n)
 		*n = popLast(&u.savedNodes)
-		s.nodeIndex[n.key()] = r.n
+		s.indexRow(r.n, n)
 		s.nodeFree = s.nodeFree[:len(s.nodeFree)-1]
 	case undoRungNew:
 		s.rungs.n--
