@@ -31,6 +31,7 @@ type fakeArbiter struct {
 	onCommit  func(*tbav1.LeaseCommit) (*tbav1.CommitResponse, error)
 	onRelease func(*tbav1.LeaseRelease) (*tbav1.ReleaseResponse, error)
 	onExtend  func(*tbav1.ExtendLeaseRequest) (*tbav1.ExtendLeaseResponse, error)
+	noWatch   error
 	noSession bool // answers UNIMPLEMENTED to Session
 	deafAfter int  // frames read before a session stops answering. 0: never
 	ttl       time.Duration
@@ -49,7 +50,7 @@ type fakeArbiter struct {
 	sessions  map[*pipe]struct{}
 	opened    int // sessions ever
 	watchers  map[chan *tbav1.BackpressureSignal]struct{}
-	lastLevel *tbav1.BackpressureSignal
+	lastLevel *tbav1.BackpressureSignal // repeated every 5 s; nil: silence
 }
 
 // pipe is one session.
@@ -222,6 +223,13 @@ func (f *fakeArbiter) signal(m *tbav1.SignalLeaseRequest) (*tbav1.SignalLeaseRes
 	return &tbav1.SignalLeaseResponse{Phase: tbav1.Lease_ACTIVE}, nil
 }
 
+// hush ends the signals.
+func (f *fakeArbiter) hush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastLevel = nil
+}
+
 // push sends a signal to all who listen, and to those who come later.
 func (f *fakeArbiter) push(m *tbav1.BackpressureSignal) {
 	f.mu.Lock()
@@ -245,10 +253,19 @@ func (f *fakeArbiter) watch(ctx context.Context, send func(*tbav1.BackpressureSi
 		delete(f.watchers, ch)
 		f.mu.Unlock()
 	}()
+	beat := time.NewTicker(5 * time.Second)
+	defer beat.Stop()
 	for {
 		select {
 		case m := <-ch:
 			send(m)
+		case <-beat.C:
+			f.mu.Lock()
+			m := f.lastLevel
+			f.mu.Unlock()
+			if m != nil {
+				send(m)
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -371,6 +388,9 @@ func (f *fakeArbiter) answer(ctx context.Context, p *pipe, in *tbav1.SessionRequ
 		m, err = f.signal(c.Signal)
 		out.Answer = &tbav1.SessionResponse_Frame_Signal{Signal: m}
 	case *tbav1.SessionRequest_Frame_Subscribe:
+		if err = f.noWatch; err != nil {
+			break
+		}
 		f.watch(ctx, func(m *tbav1.BackpressureSignal) {
 			p.send(&tbav1.SessionResponse_Frame{Id: in.GetId(), Answer: &tbav1.SessionResponse_Frame_Backpressure{Backpressure: m}})
 		})
@@ -423,6 +443,9 @@ func (f *fakeArbiter) SignalLease(ctx context.Context, m *tbav1.SignalLeaseReque
 }
 
 func (f *fakeArbiter) StreamBackpressure(_ *tbav1.BackpressureSubscription, s tbav1.TokenBudgetArbiter_StreamBackpressureServer) error {
+	if f.noWatch != nil {
+		return f.noWatch
+	}
 	f.watch(s.Context(), func(m *tbav1.BackpressureSignal) { s.Send(m) })
 	return nil
 }

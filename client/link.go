@@ -230,10 +230,10 @@ func (l *link) kill() {
 	<-l.done
 }
 
-// killIfSilent ends the link unless other calls are being answered on it.
-func (l *link) killIfSilent() {
+// killIfSilent ends the link if nothing at all was heard on it for d.
+func (l *link) killIfSilent(d time.Duration) {
 	l.mu.Lock()
-	dead := time.Since(l.heard) >= answerPatience
+	dead := time.Since(l.heard) >= d
 	l.mu.Unlock()
 	if dead {
 		l.kill()

@@ -71,7 +71,7 @@ func (s *session) do(ctx context.Context, m *call, try int, patience time.Durati
 		return nil, context.Cause(ctx)
 	case <-timer.C:
 		l.abandon(id, m.GetRequest() != nil)
-		l.killIfSilent()
+		l.killIfSilent(answerPatience)
 		return nil, &UnavailableError{Reason: "network", cause: errors.New("no answer in time")}
 	}
 }
@@ -96,11 +96,11 @@ func (s *session) watch(parent context.Context, sub *tbav1.BackpressureSubscript
 	case <-l.done:
 		return l.failure()
 	case <-ctx.Done():
+		l.abandon(id, true)
 		if parent.Err() != nil {
-			l.abandon(id, true)
 			return context.Cause(parent)
 		}
-		l.kill()
+		l.killIfSilent(signalPatience)
 		return &UnavailableError{Reason: "network", cause: errSilent}
 	}
 }
