@@ -99,14 +99,14 @@ func TestTheFleetHasFiveClassesAndEveryProviderBoundCallers(t *testing.T) {
 func TestScaleKeepsTheProportionsOfTheExample(t *testing.T) {
 	t.Parallel()
 	s := ScaleFor(25 * time.Second)
-	if s.GlobalTokens != 904_160 {
-		t.Errorf("global budget %d, want ten times 90,416", s.GlobalTokens)
+	if s.GlobalTokens != 1_254_160 {
+		t.Errorf("global budget %d, want ten times 125,416", s.GlobalTokens)
 	}
 	for i, want := range []Ceiling{
-		{Provider: provider.OpenAI, Allocated: 4 * 90_416, RPM: 333, TPM: 1_000_000, Slots: 24},
-		{Provider: provider.Anthropic, Allocated: 3 * 90_416, RPM: 166, TPM: 500_000, Slots: 12},
-		{Provider: provider.Gemini, Allocated: 2 * 90_416, RPM: 266, TPM: 750_000, Slots: 2},
-		{Provider: provider.Mistral, Allocated: 90_416, RPM: 100, TPM: 250_000, Slots: 8},
+		{Provider: provider.OpenAI, Allocated: 4 * 125_416, RPM: 500, TPM: 1_000_000, Slots: 48},
+		{Provider: provider.Anthropic, Allocated: 3 * 125_416, RPM: 250, TPM: 500_000, Slots: 24},
+		{Provider: provider.Gemini, Allocated: 2 * 125_416, RPM: 400, TPM: 750_000, Slots: 4},
+		{Provider: provider.Mistral, Allocated: 125_416, RPM: 150, TPM: 250_000, Slots: 16},
 	} {
 		got := s.Ceilings[i]
 		got.firstToken, got.speed, got.burstRequests, got.burstTokens = 0, 0, 0, 0
@@ -224,20 +224,21 @@ func TestHowACallCameOut(t *testing.T) {
 	wrap := func(err error) error { return fmt.Errorf("agent x: %w", err) }
 	for _, c := range []struct {
 		err            error
-		begun          bool
+		begun, late    bool
 		gaveUp, failed int64
 	}{
-		{nil, true, 0, 0},
-		{wrap(&client.DeniedError{Reason: "budget"}), false, 0, 0},
-		{wrap(&client.DeferredError{Reason: "rpm"}), false, 1, 0},
-		{wrap(&client.ShedError{}), false, 1, 0},
-		{errors.New("patience is over"), false, 1, 0},
-		{wrap(&client.UnavailableError{}), false, 0, 1},
-		{wrap(&client.RefusedError{}), false, 0, 1},
-		{errors.New("connection reset"), true, 0, 1},
+		{nil, true, false, 0, 0},
+		{wrap(&client.DeniedError{Reason: "budget"}), false, false, 0, 0},
+		{wrap(&client.DeferredError{Reason: "rpm"}), false, false, 1, 0},
+		{wrap(&client.ShedError{}), false, false, 1, 0},
+		{errors.New("patience is over"), false, false, 1, 0},
+		{wrap(&client.UnavailableError{}), false, false, 0, 1},
+		{wrap(&client.RefusedError{}), false, false, 0, 1},
+		{errors.New("connection reset"), true, false, 0, 1},
+		{wrap(&client.UnavailableError{}), false, true, 1, 0},
 	} {
 		tally := newTally()
-		tally.ended(c.err, c.begun)
+		tally.ended(c.err, c.begun, c.late)
 		if got := tally.counts(); got.gaveUp != c.gaveUp || got.failed != c.failed {
 			t.Errorf("%v: gave up %d, failed %d", c.err, got.gaveUp, got.failed)
 		}

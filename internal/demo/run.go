@@ -22,7 +22,7 @@ type Options struct {
 	Scale Scale
 	// For is how long calls are begun; 0 is until ctx ends. Calls under way are finished after it.
 	For time.Duration
-	// CallsPerSecond is the mean rate at which the trace is replayed; 0 is 30.
+	// CallsPerSecond is the mean rate at which the trace is replayed; 0 is 60.
 	CallsPerSecond float64
 	// Seed decides which agent gets which call.
 	Seed uint64
@@ -35,7 +35,7 @@ type Options struct {
 }
 
 const (
-	defaultRate = 30
+	defaultRate = 60
 	// backlog bounds the calls that an agent puts off; the trace has bursts of hundreds of calls a second.
 	backlog = 64
 )
@@ -172,7 +172,7 @@ func (r *run) summarise(ctx context.Context) (Summary, error) {
 	c := r.tally.counts()
 	s := Summary{
 		Seconds: time.Since(r.began).Seconds(), Agents: len(r.workers), Calls: c.calls, GaveUp: c.gaveUp, Failed: c.failed,
-		Granted: c.granted, Deferred: c.deferred, Denied: c.denied, RefusedBy: c.refusedBy, CommittedTokens: c.committed,
+		Granted: c.granted, Deferred: c.deferred, Denied: c.denied, RefusedBy: c.refusedBy, CommittedTokens: c.committed, LastFailure: c.lastFailure,
 		GrantP50: c.p50, GrantP99: c.p99, Trace: Attribution,
 	}
 	s.audit(r.Scale, r.Mocks.Report(), periods(r.began, time.Now()))

@@ -9,28 +9,30 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// The example budget, scaled so that each ceiling binds the fleet within half a minute: requests to a thirtieth, tokens
-// per minute to a half. Period budgets follow from the length of the run (see Scale). Slots are the demo's own: the
-// example has none.
+// The example budget, scaled so that each ceiling binds the fleet within half a minute: requests a minute to a twentieth,
+// tokens a minute to a half. Period budgets follow from the length of the run (see ScaleFor). Slots are the demo's own:
+// the example has none. What the trace offers in 25 s is more than the whole windows of openai (requests) and anthropic
+// (tokens) allow in 60 s, so that a fleet without leases would break them.
 const (
-	requestScale = 30
+	requestScale = 20
 	tokenScale   = 2
 	exampleTotal = 500_000_000
+	burstPercent = 30 // of a ceiling may go at once, so that half a minute comes near to the ceiling itself
 )
 
 // share is one provider of the scaled example.
 type share struct {
-	name                 string
-	allocated            int64 // of exampleTotal
-	exampleRPM, exampleT int64
-	slots                int64
+	name                   string
+	allocated              int64 // of exampleTotal
+	exampleRPM, exampleTPM int64
+	slots                  int64
 }
 
 var shares = []share{
-	{provider.OpenAI, 200_000_000, 10_000, 2_000_000, 24},
-	{provider.Anthropic, 150_000_000, 5_000, 1_000_000, 12},
-	{provider.Gemini, 100_000_000, 8_000, 1_500_000, 2},
-	{provider.Mistral, 50_000_000, 3_000, 500_000, 8},
+	{provider.OpenAI, 200_000_000, 10_000, 2_000_000, 48},
+	{provider.Anthropic, 150_000_000, 5_000, 1_000_000, 24},
+	{provider.Gemini, 100_000_000, 8_000, 1_500_000, 4},
+	{provider.Mistral, 50_000_000, 3_000, 500_000, 16},
 }
 
 // Ceiling is what one provider of the demo allows.
@@ -55,30 +57,30 @@ const horizon = 10 * time.Minute
 
 // ScaleFor scales the example budget to a run of that length; 0 is a run without end.
 //
-// In d, the pace of a ceiling C lets a tenth of C go at once and C/60 s after that, so at most C·(1/10 + d/60 s). The
-// smallest slice is 7/10 of what its provider's TPM lets through, so that it runs out before the end; all other slices
-// and the global budget keep the example's proportions to it. Worked example: d = 25 s, C = 250,000: 129,166 tokens can
-// pass, the slice is 90,416, the global budget ten times that.
+// In d, the pace of a ceiling C lets the burst of 3/10 C go at once and C/60 s after that, so at most C·(3/10 + d/60 s).
+// The smallest slice is 7/10 of what its provider's TPM lets through, so that it runs out before the end; all other
+// slices and the global budget keep the example's proportions to it. Worked example: d = 25 s, C = 250,000: 179,166
+// tokens can pass, the slice is 125,416, the global budget ten times that.
 func ScaleFor(d time.Duration) Scale {
 	if d <= 0 {
 		d = horizon
 	}
 	least := shares[len(shares)-1]
-	ceiling := least.exampleT / tokenScale
-	passes := ceiling/10 + int64(float64(ceiling)*d.Seconds()/60)
+	ceiling := least.exampleTPM / tokenScale
+	passes := ceiling*burstPercent/100 + int64(float64(ceiling)*d.Seconds()/60)
 	slice := passes * 7 / 10
 	s := Scale{GlobalTokens: slice * (exampleTotal / least.allocated)}
 	for _, x := range shares {
 		c := Ceiling{
 			Provider: x.name, Allocated: slice * (x.allocated / least.allocated),
-			RPM: x.exampleRPM / requestScale, TPM: x.exampleT / tokenScale, Slots: x.slots,
+			RPM: x.exampleRPM / requestScale, TPM: x.exampleTPM / tokenScale, Slots: x.slots,
 			firstToken: 250 * time.Millisecond, speed: 80,
 		}
 		if x.name == provider.Gemini {
 			c.firstToken = 600 * time.Millisecond
 		}
 		// Beside the window the mocks have a bucket of twice the burst that the arbiter paces by, as real providers do.
-		c.burstRequests, c.burstTokens = c.RPM/5, c.TPM/5
+		c.burstRequests, c.burstTokens = c.RPM*2*burstPercent/100, c.TPM*2*burstPercent/100
 		s.Ceilings = append(s.Ceilings, c)
 	}
 	return s
@@ -99,7 +101,7 @@ func (s Scale) MockOptions() mockprovider.Options {
 // PolicyYAML is the configuration file of the demo. url gives the base URL of a provider's mock; nil leaves it out.
 func (s Scale) PolicyYAML(url func(provider string) string) []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `# The example budget, scaled to the demo: requests a minute to 1/%d, tokens a minute to 1/%d, and period
+	fmt.Fprintf(&b, `# The example budget, scaled to the demo: requests a minute to 1/%d, tokens a minute to 1/%d, period
 # budgets so that the smallest slice runs out before the end. Slots are the demo's own.
 budget:
   period: monthly
@@ -107,8 +109,8 @@ budget:
   providers:
 `, requestScale, tokenScale, s.GlobalTokens)
 	for _, c := range s.Ceilings {
-		fmt.Fprintf(&b, "    %s:\n      allocated_tokens: %d\n      rpm_ceiling: %d\n      tpm_ceiling: %d\n      max_concurrency: %d\n",
-			c.Provider, c.Allocated, c.RPM, c.TPM, c.Slots)
+		fmt.Fprintf(&b, "    %s:\n      allocated_tokens: %d\n      rpm_ceiling: %d\n      tpm_ceiling: %d\n      max_concurrency: %d\n      burst: 0.%d\n",
+			c.Provider, c.Allocated, c.RPM, c.TPM, c.Slots, burstPercent)
 		if url != nil {
 			fmt.Fprintf(&b, "      base_url: %s\n      allow_private: true\n", url(c.Provider))
 		}
@@ -130,6 +132,12 @@ budget:
     validator:
       share: 0.10
       priority: medium
+# The published delays, a tenth of each: the trace runs faster than it happened.
+backpressure:
+  mild: {delay: 20ms}
+  moderate: {delay: 80ms}
+  severe: {delay: 300ms}
+  critical: {delay: 1s}
 `)
 	return b.Bytes()
 }

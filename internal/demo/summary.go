@@ -20,6 +20,8 @@ type Summary struct {
 	Calls  int64 `json:"calls"`
 	GaveUp int64 `json:"gave_up"`
 	Failed int64 `json:"failed"`
+	// LastFailure is the error of one failed call, empty without one.
+	LastFailure string `json:"last_failure,omitempty"`
 	// Granted, Deferred and Denied count answers to lease requests, RefusedBy the reasons of the last two.
 	Granted   int64            `json:"granted"`
 	Deferred  int64            `json:"deferred"`
@@ -111,6 +113,9 @@ leases open     %d
 `, s.Agents, s.Calls, s.Seconds, s.Granted, s.Deferred, s.Denied, s.GaveUp, s.Failed, reasons(s.RefusedBy),
 		s.UsedTokens, s.CommittedTokens, s.BudgetOvershootTokens, s.WindowViolations, s.SlotViolations, s.Provider429,
 		s.GrantP50, s.GrantP99, s.LeasesOpen, s.Trace)
+	if err == nil && s.LastFailure != "" {
+		_, err = fmt.Fprintf(w, "last failure    %s\n", s.LastFailure)
+	}
 	if err != nil {
 		return fmt.Errorf("write summary: %w", err)
 	}

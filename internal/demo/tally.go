@@ -22,6 +22,7 @@ type tally struct {
 	atOnce                    []int64 // µs from question to grant, of requests that would not wait for room
 	calls, gaveUp, failed     int64
 	committed                 int64
+	lastFailure               string
 }
 
 func newTally() *tally { return &tally{refusedBy: map[string]int64{}} }
@@ -56,6 +57,7 @@ type counts struct {
 	granted, deferred, denied, calls, gaveUp, failed, committed int64
 	refusedBy                                                   map[string]int64
 	p50, p99                                                    int64
+	lastFailure                                                 string
 }
 
 func (t *tally) counts() counts {
@@ -64,7 +66,7 @@ func (t *tally) counts() counts {
 	sorted := slices.Sorted(slices.Values(t.atOnce))
 	return counts{
 		granted: t.granted, deferred: t.deferred, denied: t.denied, calls: t.calls, gaveUp: t.gaveUp, failed: t.failed,
-		committed: t.committed, refusedBy: maps.Clone(t.refusedBy),
+		committed: t.committed, lastFailure: t.lastFailure, refusedBy: maps.Clone(t.refusedBy),
 		p50: quantile(sorted, 50), p99: quantile(sorted, 99),
 	}
 }

@@ -122,26 +122,29 @@ func (w *worker) work(ctx context.Context, end time.Time, c *caller, t *tally) {
 			spec.MaxWait = serverWait
 		}
 		t.add(&t.calls, 1)
-		begun := false
+		begun, started := false, time.Now()
 		err := w.agent.Call(ctx, spec, func(ctx context.Context, l *client.Lease) (client.Usage, error) {
 			begun = true
 			return c.call(ctx, l, j)
 		})
-		t.ended(err, begun)
+		t.ended(err, begun, time.Since(started) >= left)
 	}
 }
 
 // ended counts how a call came out. Those that were never sent because time, patience or the level of the pool was
-// against it gave up; a denial is counted where it is heard.
-func (t *tally) ended(err error, begun bool) {
+// against it gave up (late: it had waited as long as it may); a denial is counted where it is heard.
+func (t *tally) ended(err error, begun, late bool) {
 	var denial *client.DeniedError
 	var refusal *client.RefusedError
 	var away *client.UnavailableError
 	switch {
 	case err == nil, errors.As(err, &denial):
-	case !begun && !errors.As(err, &refusal) && !errors.As(err, &away):
+	case !begun && (late || !errors.As(err, &refusal) && !errors.As(err, &away)):
 		t.add(&t.gaveUp, 1)
 	default:
-		t.add(&t.failed, 1)
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.failed++
+		t.lastFailure = err.Error()
 	}
 }
