@@ -70,7 +70,8 @@ func (p *pipe) send(f *tbav1.SessionResponse_Frame) {
 func newFake() *fakeArbiter {
 	f := &fakeArbiter{
 		ttl: 2 * time.Minute, leases: map[string]string{},
-		sessions: map[*pipe]struct{}{}, watchers: map[chan *tbav1.BackpressureSignal]struct{}{},
+		lastLevel: &tbav1.BackpressureSignal{},
+		sessions:  map[*pipe]struct{}{}, watchers: map[chan *tbav1.BackpressureSignal]struct{}{},
 	}
 	f.start()
 	return f

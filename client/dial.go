@@ -116,7 +116,7 @@ func Dial(target string, opts ...Option) (*Client, error) {
 		grpc.WithTransportCredentials(cred),
 		// The default backs off to two minutes; an agent would sleep through a restart.
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 5 * time.Second},
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 2 * time.Second},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		// Retries are this package's: it knows which call may be repeated.

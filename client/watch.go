@@ -100,6 +100,10 @@ func (c *Client) Watch(ctx context.Context, s Subscription, f func(Backpressure)
 		if heard.Load() {
 			attempt = 0
 		}
+		var away *UnavailableError
+		if errors.As(err, &away) && !away.server && c.sessionInUse() {
+			continue // the next session waits by itself
+		}
 		if err := sleep(ctx, fullJitter(attempt)); err != nil {
 			return err
 		}
