@@ -90,6 +90,8 @@ func TestRulesCanFail(t *testing.T) {
 
 		{"sleep in a test", checkSleep, one("internal/engine", "a_test.go", "package engine\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "time.Sleep in a test"},
 		{"sleep in the suite", checkSleep, one("internal/journal/journaltest", "a.go", "package journaltest\nimport \"time\"\nfunc f() { time.Sleep(1) }"), "time.Sleep in a test"},
+		{"sleep in a suite on the fake clock", checkSleep, one("internal/journal/journaltest", "a.go",
+			"package journaltest\nimport (\"testing/synctest\"; \"time\")\nfunc f() { time.Sleep(1) }\nfunc run() { synctest.Test(nil, nil) }"), ""},
 		{"sleep outside tests", checkSleep, one("internal/engine", "a.go", "package engine\nimport \"time\"\nfunc f() { time.Sleep(1) }"), ""},
 		{"sleep on the fake clock", checkSleep, one("internal/engine", "a_test.go",
 			"package engine\nimport (\"testing\"; \"testing/synctest\"; \"time\")\nfunc TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { time.Sleep(1) }) }"), ""},

@@ -227,11 +227,23 @@ func checkInit(p pkg) []string {
 	})
 }
 
-// checkSleep refuses time.Sleep in tests and in the suites they run. Written directly inside the function given
-// to synctest.Test it is allowed: there it moves a fake clock and takes no time.
+// checkSleep refuses time.Sleep in tests and in the suites they run. On the fake clock it takes no time, so it is
+// allowed directly inside the function given to synctest.Test, and in the cases of a suite that runs them there.
 func checkSleep(p pkg) []string {
+	suite := p.path == "internal/journal/journaltest"
+	if suite {
+		each(p, func(f *parsed) []string {
+			ast.Inspect(f.file, func(n ast.Node) bool {
+				if !f.source.test && selected(n, "synctest") == "Test" {
+					suite = false
+				}
+				return true
+			})
+			return nil
+		})
+	}
 	return each(p, func(f *parsed) []string {
-		if !f.source.test && p.path != "internal/journal/journaltest" {
+		if !f.source.test && !suite {
 			return nil
 		}
 		var faults []string
