@@ -80,7 +80,7 @@ func (s *State) must(f *Fact) (*lease, uint32) {
 			return l, f.slot
 		}
 	}
-	slot, ok := s.leaseIndex[f.Lease]
+	slot, ok := s.leaseIndex.get(&s.leases, f.Lease)
 	if !ok {
 		panic(fmt.Sprintf("arbiter: fact %d about unknown lease %x", f.Kind, f.Lease))
 	}
@@ -109,7 +109,7 @@ func (s *State) applyGrant(f *Fact) {
 		l.deadline = min(g.Deadline, g.StartBy)
 		l.wake = l.deadline
 	}
-	s.ends.push(endEntry{l.wake, slot})
+	s.ends.add(endEntry{l.wake, slot})
 	s.add(&s.live[phase], 1)
 
 	b := s.book(g.Period)

@@ -19,7 +19,7 @@ func (s *State) Check() error {
 		if p == PhaseNone {
 			continue
 		}
-		if got, ok := s.leaseIndex[l.id]; !ok || got != slot {
+		if got, ok := s.leaseIndex.get(&s.leases, l.id); !ok || got != slot {
 			return fmt.Errorf("lease %x: not in the index", l.id)
 		}
 		phases[p]++

@@ -13,7 +13,7 @@ type lease struct {
 	// word holds phase, priority and flags (see pack).
 	word                       int64
 	granted, startBy, deadline int64
-	// wake is the key of the lease's entry in the heap; not part of the canonical state.
+	// wake is the time of the lease's entry in the wheel; not part of the canonical state.
 	wake int64
 	// spentTokens and spentNanos are what was committed or assumed.
 	spentTokens, spentNanos int64
@@ -52,7 +52,7 @@ func (s *State) find(id LeaseID) *lease {
 }
 
 func (s *State) findSlot(id LeaseID) (*lease, uint32) {
-	if slot, ok := s.leaseIndex[id]; ok {
+	if slot, ok := s.leaseIndex.get(&s.leases, id); ok {
 		return s.leases.at(slot), slot
 	}
 	return nil, 0
@@ -68,7 +68,7 @@ func (s *State) newLease(id LeaseID) (*lease, uint32) {
 	} else {
 		slot = s.leases.push()
 	}
-	s.leaseIndex[id] = slot
+	s.leaseIndex.put(id, slot)
 	s.note(undoLeaseNew, slot, reused)
 	l := s.leases.at(slot)
 	*l = lease{id: id}
@@ -102,7 +102,7 @@ func (s *State) forget(slot uint32) {
 		s.undo.saved = append(s.undo.saved, *l)
 	}
 	s.note(undoLeaseGone, slot, 0)
-	delete(s.leaseIndex, l.id)
+	s.leaseIndex.remove(l.id, slot)
 	*l = lease{}
 	s.leaseFree = append(s.leaseFree, slot)
 }
@@ -153,7 +153,7 @@ func (s *State) dueAt(slot uint32, l *lease, at int64) {
 	s.set(&l.deadline, at)
 	if at < l.wake {
 		s.set(&l.wake, at)
-		s.ends.push(endEntry{at, slot})
+		s.ends.add(endEntry{at, slot})
 	}
 }
 
@@ -192,8 +192,9 @@ func (s *State) Advance(t Time) (moved bool) {
 	s.set(&s.now, max(s.now, t.Now))
 	s.set(&s.wall, t.Wall)
 	s.rotateWindows()
-	for ends := 0; ends < maxEnds && len(s.ends) > 0 && s.ends[0].at <= s.now; {
-		e := s.ends.pop()
+	s.ends.turn(s.now)
+	for ends := 0; ends < maxEnds && len(s.ends.due) > 0 && s.ends.due[0].at <= s.now; {
+		e := s.ends.due.pop()
 		s.note(undoEnd, e.slot, e.at)
 		if e.slot >= s.leases.n {
 			continue
@@ -204,7 +205,7 @@ func (s *State) Advance(t Time) (moved bool) {
 		}
 		if l.deadline > e.at { // moved later since: in its turn
 			s.set(&l.wake, l.deadline)
-			s.ends.push(endEntry{l.deadline, e.slot})
+			s.ends.add(endEntry{l.deadline, e.slot})
 			continue
 		}
 		s.end(e.slot, l)
@@ -219,17 +220,14 @@ const maxEnds = 4096
 
 // NextEnd is a logical time before which no lease moves by itself: it may be early, never late. ok is false when there is no lease.
 func (s *State) NextEnd() (at int64, ok bool) {
-	if len(s.ends) == 0 {
-		return 0, false
-	}
-	return s.ends[0].at, true
+	return s.ends.next()
 }
 
 // end moves a lease whose time is over (lease.md §3, columns "TTL over" and "grace over").
 func (s *State) end(slot uint32, l *lease) {
 	rules := &s.rules.policy.Lease
 	at := l.deadline
-	// The heap has lost this lease's entry: whatever comes next gets a new one.
+	// The wheel has lost this lease's entry: whatever comes next gets a new one.
 	s.set(&l.wake, farFuture)
 	switch p := l.phase(); p {
 	case Reserved: // never begun is proof

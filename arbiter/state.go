@@ -26,8 +26,8 @@ type State struct {
 
 	leases     slab[lease]
 	leaseFree  []uint32
-	leaseIndex map[LeaseID]uint32
-	ends       endHeap
+	leaseIndex leaseIndex
+	ends       endWheel
 
 	// books are the accounts of the open period (last) and of closed ones that are not final; tasks holds what outlives periods.
 	books []*book
@@ -53,7 +53,6 @@ func NewState(pool string) *State {
 	s := &State{
 		pool:       pool,
 		meterIndex: map[string]uint32{},
-		leaseIndex: map[LeaseID]uint32{},
 		tombs:      map[uint64]tombstone{},
 	}
 	for kind := range s.nodeIndex {

@@ -1,7 +1,6 @@
 package arbiter
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -354,13 +353,10 @@ func (s *State) readLeases(r *reader) {
 			}
 		}
 		l.wake = l.deadline
-		s.leaseIndex[l.id] = slot
+		s.leaseIndex.put(l.id, slot)
 		s.live[l.phase()]++
-		s.ends = append(s.ends, endEntry{l.wake, slot})
+		s.ends.add(endEntry{l.wake, slot})
 	}
-	slices.SortFunc(s.ends, func(a, b endEntry) int { // a sorted slice is a heap
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.slot, b.slot))
-	})
 	for range r.count(1) {
 		s.leaseFree = append(s.leaseFree, r.number())
 	}

@@ -9,7 +9,7 @@ const (
 	undoWord       undoOp = iota // *p had the value old
 	undoLeaseNew                 // the lease in slot n was created
 	undoLeaseGone                // the lease in slot n was forgotten; its record is the last in saved
-	undoEnd                      // the heap entry {old, n} was taken
+	undoEnd                      // the wheel entry {old, n} was taken
 	undoNodeNew                  // budget row n was created
 	undoNodeGone                 // budget row n was dropped; it is the last in savedNodes
 	undoRungNew                  // a rung was created
@@ -88,15 +88,15 @@ func (s *State) revert(r undoRecord) {
 	case undoWord:
 		*r.p = r.old
 	case undoLeaseNew:
-		delete(s.leaseIndex, s.leases.at(r.n).id)
+		s.leaseIndex.remove(s.leases.at(r.n).id, r.n)
 		s.freeLease(r.n, r.old != 0)
 	case undoLeaseGone:
 		l := s.leases.at(r.n)
 		*l = popLast(&u.saved)
-		s.leaseIndex[l.id] = r.n
+		s.leaseIndex.put(l.id, r.n)
 		s.leaseFree = s.leaseFree[:len(s.leaseFree)-1]
 	case undoEnd:
-		s.ends.push(endEntry{r.old, r.n})
+		s.ends.add(endEntry{r.old, r.n})
 	case undoNodeNew:
 		n := s.nodes.at(r.n)
 		s.unindexRow(n)

@@ -1,0 +1,125 @@
+package arbiter
+
+import "math/bits"
+
+// endWheel holds, for each lease, the time at which something may be due: buckets of 100 ms, one turn in 409.6 s; what is farther
+// away waits for another turn. Entries that are due gather in a heap, so that leases end in (time, slot) order.
+//
+// Entries may be stale: one counts only if it equals the lease's wake, and a lease whose end moved later is put back when its old
+// entry comes up. So a commit or an extension costs nothing here. The layout is not part of the state; the order of ends is.
+type endWheel struct {
+	buckets [wheelBuckets][]endEntry
+	// filled has a bit for each bucket that is not empty.
+	filled [wheelBuckets / 64]uint64
+	// visited is the time up to which everything has been moved to due.
+	visited int64
+	due     endHeap
+}
+
+const wheelBuckets = 4096
+
+type endEntry struct {
+	at   int64
+	slot uint32
+}
+
+func (w *endWheel) add(e endEntry) {
+	if e.at <= w.visited {
+		w.due.push(e)
+		return
+	}
+	b := e.at / bucketLength % wheelBuckets
+	w.buckets[b] = append(w.buckets[b], e)
+	w.filled[b/64] |= 1 << (b % 64)
+}
+
+// turn moves what is due at now into the heap. After a long idle it costs one turn.
+func (w *endWheel) turn(now int64) {
+	if now <= w.visited {
+		return
+	}
+	first, last := w.visited/bucketLength, now/bucketLength
+	w.visited = now
+	for b := first; b <= min(last, first+wheelBuckets-1); b++ {
+		i := b % wheelBuckets
+		if w.filled[i/64]&(1<<(i%64)) == 0 {
+			continue
+		}
+		kept := w.buckets[i][:0]
+		for _, e := range w.buckets[i] {
+			if e.at <= now {
+				w.due.push(e)
+			} else {
+				kept = append(kept, e)
+			}
+		}
+		if w.buckets[i] = kept; len(kept) == 0 {
+			w.filled[i/64] &^= 1 << (i % 64)
+		}
+	}
+}
+
+// next is a time before which nothing is due: the heap's top, or the start of the next filled bucket. ok is false when there is nothing.
+func (w *endWheel) next() (at int64, ok bool) {
+	if len(w.due) > 0 {
+		return w.due[0].at, true
+	}
+	now := w.visited / bucketLength
+	for ahead := int64(0); ahead < wheelBuckets; {
+		i := (now + ahead) % wheelBuckets
+		if rest := w.filled[i/64] >> (i % 64); rest != 0 {
+			ahead += int64(bits.TrailingZeros64(rest))
+			return max((now+ahead)*bucketLength, w.visited+1), true
+		}
+		ahead += 64 - i%64
+	}
+	return 0, false
+}
+
+// endHeap is a 4-ary heap in (time, slot) order.
+type endHeap []endEntry
+
+func (e endEntry) before(o endEntry) bool { return e.at < o.at || e.at == o.at && e.slot < o.slot }
+
+func (h *endHeap) push(e endEntry) {
+	*h = append(*h, e)
+	a := *h
+	i := len(a) - 1
+	for i > 0 {
+		parent := (i - 1) / 4
+		if !e.before(a[parent]) {
+			break
+		}
+		a[i] = a[parent]
+		i = parent
+	}
+	a[i] = e
+}
+
+func (h *endHeap) pop() endEntry {
+	a := *h
+	top, last := a[0], a[len(a)-1]
+	a = a[:len(a)-1]
+	*h = a
+	i := 0
+	for {
+		child := 4*i + 1
+		if child >= len(a) {
+			break
+		}
+		for c := child + 1; c < min(child+4, len(a)); c++ {
+			if a[c].before(a[child]) {
+				child = c
+			}
+		}
+		if !a[child].before(last) {
+			break
+		}
+		a[i] = a[child]
+		i = child
+	}
+	if len(a) > 0 {
+		a[i] = last
+	}
+	return top
+}
