@@ -267,6 +267,7 @@ func clock(w *world) {
 }
 
 func clockRuns(w *world) {
+	NewLog(w, w.Store, "p") // the clock belongs to the log
 	a, err := w.Store.Now(bg)
 	w.ok(err)
 	if a.Now < journal.FirstNow {
