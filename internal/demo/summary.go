@@ -79,7 +79,7 @@ func (s Summary) Check() error {
 func (s *Summary) audit(scale Scale, reports []mockprovider.Report, months int64) {
 	var total int64
 	for _, r := range reports {
-		used := int64(r.Used())
+		used := r.Used()
 		total += used
 		s.Provider429 += r.Answered429()
 		s.WindowViolations += r.WindowViolations

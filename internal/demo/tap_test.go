@@ -48,7 +48,7 @@ func TestTapReadsUnaryAnswers(t *testing.T) {
 	tally := newTally()
 	ask := func(method string, in, out protoreflect.Message, err error) {
 		invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return err }
-		if got := (tap{tally}).unary(t.Context(), method, in.Interface(), out.Interface(), nil, invoke); got != err {
+		if got := (tap{tally}).unary(t.Context(), method, in.Interface(), out.Interface(), nil, invoke); !errors.Is(got, err) {
 			t.Errorf("%s: %v", method, got)
 		}
 	}

@@ -1,9 +1,16 @@
 package mockprovider
 
-import (
-	"time"
+import "time"
 
-	"github.com/token-budget-arbiter/tba/arbiter"
+// axis is what a limit counts. The zero value is no limit at all.
+type axis uint8
+
+const (
+	noAxis axis = iota
+	requestAxis
+	tokenAxis // prompt and cap together
+	inputAxis
+	slotAxis
 )
 
 // charge is what one call counts against the limits.
@@ -13,7 +20,7 @@ func (c charge) tokens() int64 { return c.prompt + c.cap }
 
 // refusal says why a call was not let in. The zero value is "let in".
 type refusal struct {
-	dim                arbiter.Dim
+	axis               axis
 	wait               time.Duration // until it would fit; 0 for slots, where nobody can know
 	never              bool          // larger than the whole limit
 	limit, used, asked int64
@@ -44,19 +51,19 @@ func newGate(u *Upstream, length time.Duration) gate {
 func (g *gate) enter(now time.Duration, c charge) refusal {
 	var worst refusal
 	for _, l := range [...]struct {
-		dim arbiter.Dim
-		n   int64
-		w   *window
-		b   *bucket
+		axis axis
+		n    int64
+		w    *window
+		b    *bucket
 	}{
-		{arbiter.DimRPM, 1, &g.requests, &g.requestBucket},
-		{arbiter.DimTPM, c.tokens(), &g.tokens, &g.tokenBucket},
-		{arbiter.DimInputTPM, c.prompt, &g.input, &bucket{}},
+		{requestAxis, 1, &g.requests, &g.requestBucket},
+		{tokenAxis, c.tokens(), &g.tokens, &g.tokenBucket},
+		{inputAxis, c.prompt, &g.input, &bucket{}},
 	} {
 		if l.w.ceiling == 0 {
 			continue
 		}
-		r := refusal{dim: l.dim, limit: l.w.ceiling, used: l.w.sum, asked: l.n}
+		r := refusal{axis: l.axis, limit: l.w.ceiling, used: l.w.sum, asked: l.n}
 		if l.n > l.w.ceiling {
 			r.never = true
 			return r
@@ -66,13 +73,13 @@ func (g *gate) enter(now time.Duration, c charge) refusal {
 			worst = r
 		}
 	}
-	if worst.dim == arbiter.DimNone && g.slots > 0 && g.inFlight >= g.slots {
-		worst = refusal{dim: arbiter.DimSlots, limit: g.slots, used: g.inFlight, asked: 1}
+	if worst.axis == noAxis && g.slots > 0 && g.inFlight >= g.slots {
+		worst = refusal{axis: slotAxis, limit: g.slots, used: g.inFlight, asked: 1}
 	}
-	if worst.dim == arbiter.DimNone || g.countRejected {
+	if worst.axis == noAxis || g.countRejected {
 		g.count(now, c)
 	}
-	if worst.dim == arbiter.DimNone {
+	if worst.axis == noAxis {
 		g.inFlight++
 	}
 	return worst

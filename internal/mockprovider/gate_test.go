@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
-
-	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 // naive is what the limits mean, written without any cleverness: a list of all charges, added up afresh each time.
@@ -126,8 +124,8 @@ func TestGateNeverExceedsAndNeverRefusesInVain(t *testing.T) {
 		}
 		const length = time.Duration(60)
 		g := newGate(&u, length)
-		models := map[arbiter.Dim]*naive{arbiter.DimRPM: {length: length}, arbiter.DimTPM: {length: length}, arbiter.DimInputTPM: {length: length}}
-		ceilings := map[arbiter.Dim]int64{arbiter.DimRPM: u.RPM, arbiter.DimTPM: u.TPM, arbiter.DimInputTPM: u.InputTPM}
+		models := map[axis]*naive{requestAxis: {length: length}, tokenAxis: {length: length}, inputAxis: {length: length}}
+		ceilings := map[axis]int64{requestAxis: u.RPM, tokenAxis: u.TPM, inputAxis: u.InputTPM}
 		running, now := int64(0), time.Duration(0)
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			now += time.Duration(rapid.IntRange(0, 12).Draw(t, "gap"))
@@ -136,24 +134,24 @@ func TestGateNeverExceedsAndNeverRefusesInVain(t *testing.T) {
 				running--
 			}
 			c := charge{rapid.Int64Range(0, 20).Draw(t, "prompt"), rapid.Int64Range(0, 20).Draw(t, "cap")}
-			asks := map[arbiter.Dim]int64{arbiter.DimRPM: 1, arbiter.DimTPM: c.tokens(), arbiter.DimInputTPM: c.prompt}
+			asks := map[axis]int64{requestAxis: 1, tokenAxis: c.tokens(), inputAxis: c.prompt}
 			fits, never := u.MaxConcurrency == 0 || running < u.MaxConcurrency, false
-			for dim, ceiling := range ceilings {
-				if ceiling > 0 && models[dim].sum(now)+asks[dim] > ceiling {
+			for kind, ceiling := range ceilings {
+				if ceiling > 0 && models[kind].sum(now)+asks[kind] > ceiling {
 					fits = false
 				}
-				never = never || ceiling > 0 && asks[dim] > ceiling
+				never = never || ceiling > 0 && asks[kind] > ceiling
 			}
 			r := g.enter(now, c)
-			if (r.dim == arbiter.DimNone) != fits || r.never != never {
+			if (r.axis == noAxis) != fits || r.never != never {
 				t.Fatalf("at %d %+v: %+v; fits %v, never %v", now, c, r, fits, never)
 			}
 			if fits {
 				running++
 			}
 			if fits || u.CountRejected && !never {
-				for dim, m := range models {
-					m.charges = append(m.charges, entry{now, asks[dim]})
+				for kind, m := range models {
+					m.charges = append(m.charges, entry{now, asks[kind]})
 				}
 			}
 		}

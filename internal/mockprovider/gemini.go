@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 type geminiPart struct {
@@ -76,12 +74,12 @@ var gemini = speaker{
 	throttled: func(_ http.Header, _, model string, r refusal) any {
 		const message = "You exceeded your current quota, please check your plan and billing details."
 		metric, id := "generate_content_paid_tier_requests", "GenerateRequestsPerMinutePerProjectPerModel"
-		switch r.dim {
-		case arbiter.DimNone, arbiter.DimSlots:
+		switch r.axis {
+		case noAxis, slotAxis:
 			if r.wait == 0 {
 				return geminiErrorBody(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota).")
 			}
-		case arbiter.DimTPM, arbiter.DimInputTPM:
+		case tokenAxis, inputAxis:
 			metric, id = "generate_content_paid_tier_input_token_count", "GenerateContentInputTokensPerModelPerMinute"
 		}
 		violation := geminiViolation{"generativelanguage.googleapis.com/" + metric, id, map[string]string{"location": "global", "model": model}, strconv.FormatInt(r.limit, 10)}

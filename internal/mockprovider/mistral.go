@@ -6,8 +6,6 @@ import (
 	"strconv"
 
 	"github.com/tidwall/gjson"
-
-	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 // mistralFields are all that a chat request may have: the published schema forbids any other.
@@ -72,7 +70,7 @@ var mistral = speaker{
 		if r.wait > 0 {
 			h.Set("Retry-After", seconds(r.wait))
 		}
-		if r.dim == arbiter.DimRPM {
+		if r.axis == requestAxis {
 			return struct {
 				Message string `json:"message"`
 			}{"Requests rate limit exceeded"}

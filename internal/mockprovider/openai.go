@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 type openAIMessage struct {
@@ -83,7 +81,7 @@ var openai = speaker{
 	},
 	throttled: func(h http.Header, _, model string, r refusal) any {
 		kind, unit := "requests", "requests per min (RPM)"
-		if r.dim == arbiter.DimTPM || r.dim == arbiter.DimInputTPM {
+		if r.axis == tokenAxis || r.axis == inputAxis {
 			kind, unit = "tokens", "tokens per min (TPM)"
 		}
 		if r.never {
@@ -91,7 +89,7 @@ var openai = speaker{
 				model, unit, r.limit, r.asked), kind, "rate_limit_exceeded")
 		}
 		message := fmt.Sprintf("Rate limit reached for %s on %s: Limit %d, Used %d, Requested %d.", model, unit, r.limit, r.used, r.asked)
-		if r.dim == arbiter.DimNone {
+		if r.axis == noAxis {
 			message = fmt.Sprintf("Rate limit reached for %s on %s.", model, unit)
 		}
 		if r.wait > 0 {

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
@@ -61,7 +60,7 @@ func (p *reply) answer(a arrival, model string, c charge, output int64) {
 }
 
 func (p *reply) throttled(a arrival, r refusal, model string) {
-	if r.dim == arbiter.DimSlots {
+	if r.axis == slotAxis {
 		r.wait = time.Second // the provider cannot know when a slot frees
 	}
 	p.u.speaks.limits(p.w.Header(), a.limits)

@@ -2,8 +2,6 @@ package mockprovider
 
 import (
 	"time"
-
-	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
 // Call is one line of an upstream's log. Times are since the start of the server.
@@ -11,11 +9,11 @@ type Call struct {
 	Upstream       string
 	Model          string
 	Arrival, End   time.Duration
-	Prompt, Cap    arbiter.Tokens // their sum is what TPM charged
-	Input, Output  arbiter.Tokens // what was really used; both 0 for a call that was refused or failed
-	Status         int            // 499: the caller hung up; 0: the connection was broken by an outage
-	Scripted       bool           // the status was an outage's or a storm's
-	BrokenCeilings int64          // windows that were over a declared ceiling when this call arrived
+	Prompt, Cap    int64 // their sum is what TPM charged
+	Input, Output  int64 // what was really used; both 0 for a call that was refused or failed
+	Status         int   // 499: the caller hung up; 0: the connection was broken by an outage
+	Scripted       bool  // the status was an outage's or a storm's
+	BrokenCeilings int64 // windows that were over a declared ceiling when this call arrived
 }
 
 // Report is what one upstream saw since the start of the server.
@@ -34,11 +32,11 @@ type Report struct {
 	// SlotViolations counts arrivals that found MaxConcurrency calls running; PeakInFlight is the most that ran.
 	SlotViolations, PeakInFlight int64
 	// Input and Output were really used.
-	Input, Output arbiter.Tokens
+	Input, Output int64
 }
 
 // Used is the sum of tokens really used.
-func (r Report) Used() arbiter.Tokens { return r.Input + r.Output }
+func (r Report) Used() int64 { return r.Input + r.Output }
 
 // Answered429 is how many calls were answered 429, for whatever reason.
 func (r Report) Answered429() int64 { return r.Throttled + r.Stormed }

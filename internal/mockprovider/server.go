@@ -121,7 +121,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case a.storm != nil:
 		reply.throttled(a, refusal{wait: a.storm.RetryAfter}, chat.Model)
 		return
-	case a.refused.dim != 0:
+	case a.refused.axis != noAxis:
 		reply.throttled(a, a.refused, chat.Model)
 		return
 	}

@@ -3,6 +3,7 @@ package mockprovider
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
@@ -87,47 +87,46 @@ func TestEachDialectOverHTTP(t *testing.T) {
 				}
 			})
 			d, _ := provider.Lookup(name)
-			send := func(c call) (*http.Response, []byte) {
+			send := func(c call) (status int, h http.Header, body []byte) {
 				c.dialect = name
 				resp, err := http.DefaultClient.Do(c.request(t, s.URL("up")))
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				if err != nil {
+				if body, err = io.ReadAll(resp.Body); err != nil {
 					t.Fatal(err)
 				}
-				return resp, body
+				return resp.StatusCode, resp.Header, body
 			}
-			resp, body := send(call{prompt: 100, cap: 50, output: 20, key: "secret"})
+			status, h, body := send(call{prompt: 100, cap: 50, output: 20, key: "secret"})
 			u, ok := d.Usage(body)
-			if resp.StatusCode != 200 || !ok || u.Input != 100 || u.Output != 20 || u.Model != "m-1" {
-				t.Fatalf("%d %s: %+v", resp.StatusCode, body, u)
+			if status != http.StatusOK || !ok || u.Input != 100 || u.Output != 20 || u.Model != "m-1" {
+				t.Fatalf("%d %s: %+v", status, body, u)
 			}
-			limits := d.Limits(resp.Header, time.Now())
+			limits := d.Limits(h, time.Now())
 			if name == provider.Gemini {
 				if len(limits.List) != 0 {
 					t.Errorf("gemini told its limits: %+v", limits)
 				}
 			} else if len(limits.List) < 2 || limits.List[0].Limit != 2 || limits.List[0].Remaining != 1 {
-				t.Errorf("limits %+v from %v", limits, resp.Header)
+				t.Errorf("limits %+v from %v", limits, h)
 			}
 
-			if resp, body := send(call{prompt: 1, cap: 1, key: "wrong"}); d.Classify(resp.StatusCode, resp.Header, body, time.Now()).Class != provider.Auth {
-				t.Errorf("a wrong key got %d %s", resp.StatusCode, body)
+			if status, h, body := send(call{prompt: 1, cap: 1, key: "wrong"}); d.Classify(status, h, body, time.Now()).Class != provider.Auth {
+				t.Errorf("a wrong key got %d %s", status, body)
 			}
-			if resp, body := send(call{prompt: 1, cap: 5, output: 99, key: "secret"}); resp.StatusCode != 200 {
-				t.Errorf("second call: %d %s", resp.StatusCode, body)
+			if status, _, body := send(call{prompt: 1, cap: 5, output: 99, key: "secret"}); status != http.StatusOK {
+				t.Errorf("second call: %d %s", status, body)
 			} else if u, _ := d.Usage(body); u.Output != 5 {
 				t.Errorf("the cap of 5 let %d through", u.Output)
 			}
-			resp, body = send(call{prompt: 1, cap: 1, key: "secret"})
-			v := d.Classify(resp.StatusCode, resp.Header, body, time.Now())
+			status, h, body = send(call{prompt: 1, cap: 1, key: "secret"})
+			v := d.Classify(status, h, body, time.Now())
 			if v.Class != provider.Throttle || v.Wait <= 50*time.Second || v.Wait > time.Minute {
-				t.Errorf("third call of a minute: %+v from %d %s", v, resp.StatusCode, body)
+				t.Errorf("third call of a minute: %+v from %d %s", v, status, body)
 			}
-			if v.Dim != arbiter.DimRPM {
+			if v.Dim.String() != "rpm" {
 				t.Errorf("throttled on %v, not on requests: %s", v.Dim, body)
 			}
 
@@ -225,7 +224,7 @@ func TestScriptedOutagesAndStorms(t *testing.T) {
 				at(20)
 				func() {
 					defer func() {
-						if recover() != http.ErrAbortHandler {
+						if err, ok := recover().(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 							t.Error("the connection was not broken")
 						}
 					}()

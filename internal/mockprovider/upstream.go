@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
@@ -62,7 +61,7 @@ func (u *upstream) arrive(model string, c charge) arrival {
 	}
 	call := Call{
 		Upstream: u.Name, Model: model, Arrival: now, BrokenCeilings: broken,
-		Prompt: arbiter.Tokens(c.prompt), Cap: arbiter.Tokens(c.cap),
+		Prompt: c.prompt, Cap: c.cap,
 	}
 	switch a.outage, a.storm = u.scripted(now); {
 	case a.outage != nil:
@@ -72,7 +71,7 @@ func (u *upstream) arrive(model string, c charge) arrival {
 		u.report.Stormed++
 		call.Status, call.End, call.Scripted = http.StatusTooManyRequests, now, true
 	default:
-		if a.refused = u.gate.enter(now, c); a.refused.dim != arbiter.DimNone {
+		if a.refused = u.gate.enter(now, c); a.refused.axis != noAxis {
 			u.report.Throttled++
 			call.Status, call.End = http.StatusTooManyRequests, now
 		}
@@ -98,12 +97,12 @@ func (u *upstream) leave(a arrival, status int, input, output int64) {
 	} else {
 		u.report.OK++
 	}
-	u.report.Input += arbiter.Tokens(input)
-	u.report.Output += arbiter.Tokens(output)
+	u.report.Input += input
+	u.report.Output += output
 	if i := a.number - u.dropped; i >= 0 {
 		c := &u.calls[i]
 		c.End, c.Status = time.Since(u.began), status
-		c.Input, c.Output = arbiter.Tokens(input), arbiter.Tokens(output)
+		c.Input, c.Output = input, output
 	}
 }
 
