@@ -176,3 +176,28 @@ func TestUntilPacificDayAcrossDaylightSaving(t *testing.T) {
 		}
 	}
 }
+
+func FuzzClassify(f *testing.F) {
+	for _, s := range []string{
+		`{"error":{"code":"insufficient_quota","type":"x","message":"Limit 30000, Requested 342389"}}`,
+		`[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1e99s"}]}}]`,
+		`{"error":{"message":"{\"error\":{\"message\":\"regain access on 9999-99-99 at 99:99\"}}"}}`,
+		`{"error":"INSUFFICIENT QUOTA"}`, `{"detail":[1]}`, "<html>", "", "\xff\xfe",
+	} {
+		f.Add(429, []byte(s))
+		f.Add(400, []byte(s))
+	}
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		for _, name := range Names() {
+			v := dialect(t, name).Classify(status, http.Header{"Retry-After": {string(body)}}, body, noon)
+			if (v.Class == NoError) != (status != 0 && status < 400) || v.Wait < 0 || v.Wait > maxWait || len(v.Message) > maxMessage {
+				t.Fatalf("%s %d: %+v", name, status, v)
+			}
+			for _, r := range v.Message {
+				if r < ' ' {
+					t.Fatalf("%s: control character in %q", name, v.Message)
+				}
+			}
+		}
+	})
+}
