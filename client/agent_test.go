@@ -124,7 +124,7 @@ func TestPanicSettlesTheLease(t *testing.T) {
 				t.Error("the panic must go on")
 			}
 		}()
-		a.Call(t.Context(), spec, func(context.Context, *client.Lease) (client.Usage, error) { panic("bug") })
+		_ = a.Call(t.Context(), spec, func(context.Context, *client.Lease) (client.Usage, error) { panic("bug") })
 	}()
 	if _, commits, _ := f.seen(); len(commits) != 1 || commits[0].GetHasUsage() || commits[0].GetOutcome() != tbav1.LeaseCommit_ERROR {
 		t.Errorf("commits %v", commits)

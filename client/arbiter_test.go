@@ -58,13 +58,37 @@ type pipe struct {
 	stream tbav1.TokenBudgetArbiter_SessionServer
 	ctx    context.Context
 	cut    context.CancelFunc
+	wake   chan struct{}
 	mu     sync.Mutex
+	queue  []*tbav1.SessionResponse_Frame
 }
 
 func (p *pipe) send(f *tbav1.SessionResponse_Frame) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.stream.Send(&tbav1.SessionResponse{Frames: []*tbav1.SessionResponse_Frame{f}})
+	p.queue = append(p.queue, f)
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends what has gathered.
+func (p *pipe) run() {
+	for {
+		select {
+		case <-p.wake:
+		case <-p.ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		batch := p.queue
+		p.queue = nil
+		p.mu.Unlock()
+		if len(batch) > 0 {
+			_ = p.stream.Send(&tbav1.SessionResponse{Frames: batch}) // a broken stream shows in Session
+		}
+	}
 }
 
 func newFake() *fakeArbiter {
@@ -83,7 +107,8 @@ func (f *fakeArbiter) start() {
 	f.lis = bufconn.Listen(1 << 20)
 	f.srv = grpc.NewServer()
 	tbav1.RegisterTokenBudgetArbiterServer(f.srv, f)
-	go f.srv.Serve(f.lis)
+	srv, lis := f.srv, f.lis
+	go func() { _ = srv.Serve(lis) }()
 }
 
 // stop takes the arbiter away; start brings it back.
@@ -313,14 +338,16 @@ func (f *fakeArbiter) Session(stream tbav1.TokenBudgetArbiter_SessionServer) err
 	}
 	ctx, cut := context.WithCancel(stream.Context())
 	defer cut()
-	p := &pipe{stream: stream, ctx: ctx, cut: cut}
+	p := &pipe{stream: stream, ctx: ctx, cut: cut, wake: make(chan struct{}, 1)}
 	f.mu.Lock()
 	f.sessions[p] = struct{}{}
 	f.opened++
 	f.mu.Unlock()
 	var work sync.WaitGroup
 	defer work.Wait()
+	work.Go(p.run)
 	defer func() {
+		cut()
 		f.mu.Lock()
 		delete(f.sessions, p)
 		f.mu.Unlock()
@@ -358,8 +385,10 @@ func (f *fakeArbiter) Session(stream tbav1.TokenBudgetArbiter_SessionServer) err
 				continue
 			}
 			call, cancel := context.WithCancel(ctx)
-			pending[in.GetId()] = cancel
-			work.Go(func() { f.answer(call, p, in) })
+			if in.GetRequest() != nil || in.GetSubscribe() != nil {
+				pending[in.GetId()] = cancel
+			}
+			work.Go(func() { f.answer(call, p, in); cancel() })
 		}
 	}
 }
@@ -447,7 +476,7 @@ func (f *fakeArbiter) StreamBackpressure(_ *tbav1.BackpressureSubscription, s tb
 	if f.noWatch != nil {
 		return f.noWatch
 	}
-	f.watch(s.Context(), func(m *tbav1.BackpressureSignal) { s.Send(m) })
+	f.watch(s.Context(), func(m *tbav1.BackpressureSignal) { _ = s.Send(m) })
 	return nil
 }
 

@@ -44,7 +44,7 @@ func TestSafeCapacityGrantsWhileTheArbiterIsAway(t *testing.T) {
 		if d := time.Since(start); d < 9*time.Second {
 			t.Errorf("10 calls at 60 a minute took %v", d)
 		}
-		if got := a.Consumption(); got.Tokens != 50 || got.CostNanos != 0 {
+		if got := a.Consumption(); got.Tokens != 50 || got.CostNanos != 0 || got.Local != 10 {
 			t.Errorf("consumption %+v", got)
 		}
 		f.start()

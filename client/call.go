@@ -136,7 +136,9 @@ func (a *Agent) acquire(ctx context.Context, spec CallSpec, r Request, after tim
 	switch {
 	case err == nil:
 		a.sums.granted.Add(1)
-		if !lease.Local() {
+		if lease.Local() {
+			a.sums.local.Add(1)
+		} else {
 			a.observe(lease.Level(), lease.Delay())
 		}
 	case errors.As(err, &later):
@@ -162,7 +164,7 @@ func (a *Agent) run(ctx context.Context, l *Lease, fn Func) (*requeue, error) {
 	returned := false
 	defer func() {
 		if !returned { // fn panicked or ended the goroutine
-			a.settle(l, Report{Outcome: OutcomeError, Latency: time.Since(start)})
+			_ = a.settle(l, Report{Outcome: OutcomeError, Latency: time.Since(start)})
 		}
 	}()
 	u, err := fn(bound, l)

@@ -10,6 +10,9 @@ type Consumption struct {
 	// Calls begun, and of the requests made for them: how many were granted,
 	// deferred, denied.
 	Calls, Granted, Deferred, Denied int64
+	// Local counts grants of the fallback, part of Granted: nothing has checked
+	// their budget or recorded their usage.
+	Local int64
 	// Shed counts calls that were held or dropped because of backpressure.
 	Shed int64
 	// Succeeded, Failed, Throttled and NotSent count how calls ended; a throttled
@@ -36,9 +39,10 @@ type Spend struct {
 }
 
 type sums struct {
-	calls, granted, deferred, denied, shed atomic.Int64
-	ok, failed, throttled, notSent         atomic.Int64
-	tokens, cost, wait                     atomic.Int64
+	calls, granted, deferred, denied atomic.Int64
+	local, shed                      atomic.Int64
+	ok, failed, throttled, notSent   atomic.Int64
+	tokens, cost, wait               atomic.Int64
 }
 
 func (s *sums) waited(d time.Duration) { s.wait.Add(int64(d)) }
@@ -61,7 +65,8 @@ func (s *sums) outcome(o Outcome) {
 func (a *Agent) Consumption() Consumption {
 	s := &a.sums
 	return Consumption{
-		Calls: s.calls.Load(), Granted: s.granted.Load(), Deferred: s.deferred.Load(), Denied: s.denied.Load(), Shed: s.shed.Load(),
+		Calls: s.calls.Load(), Granted: s.granted.Load(), Deferred: s.deferred.Load(), Denied: s.denied.Load(),
+		Local: s.local.Load(), Shed: s.shed.Load(),
 		Succeeded: s.ok.Load(), Failed: s.failed.Load(), Throttled: s.throttled.Load(), NotSent: s.notSent.Load(),
 		Tokens: s.tokens.Load(), CostNanos: s.cost.Load(), Waited: time.Duration(s.wait.Load()),
 	}

@@ -151,8 +151,10 @@ func ExampleFallbackSafeCapacity() {
 		fmt.Println(err)
 		return
 	}
-	defer lease.Release(context.Background(), "example")
 	fmt.Println(lease.Provider(), "local:", lease.Local())
+	if err := lease.Release(context.Background(), "example"); err != nil {
+		fmt.Println(err)
+	}
 	// Output: mistral local: true
 }
 
@@ -215,11 +217,16 @@ func ExampleWithSettle() {
 
 	ctx := context.Background()
 	for range 5 {
-		agent.Call(ctx, client.CallSpec{Tokens: 100}, func(context.Context, *client.Lease) (client.Usage, error) {
+		err := agent.Call(ctx, client.CallSpec{Tokens: 100}, func(context.Context, *client.Lease) (client.Usage, error) {
 			return client.Usage{Output: 10}, nil
 		})
+		if err != nil {
+			fmt.Println(err)
+		}
 	}
-	c.Flush(ctx)
+	if err := c.Flush(ctx); err != nil {
+		fmt.Println(err)
+	}
 	rpcs, _, _ := arbiter.counts()
 	fmt.Println(agent.Consumption().Tokens, "tokens in", rpcs, "RPCs")
 	// Output: 50 tokens in 6 RPCs

@@ -16,9 +16,8 @@ type SignalKind int
 
 // Kinds of signals. The zero value is refused.
 const (
-	signalUnspecified SignalKind = iota
 	// SignalActivate: a lease of DeferredStart begins now.
-	SignalActivate
+	SignalActivate SignalKind = iota + 1
 	// SignalFirstByte: the first byte of the answer has arrived.
 	SignalFirstByte
 	// SignalProvider: the provider said something about its limits.
