@@ -1,0 +1,438 @@
+package engine
+
+import (
+	"math"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/journal"
+)
+
+// batch is what one round decides under one logical time and appends as one
+// entry.
+type batch struct {
+	t      arbiter.Time
+	calls  []*call // to be answered once the entry is safe, in order
+	asks   int     // decisions of requests
+	moved  bool    // a lease ended by itself
+	settle bool    // only commits and releases (journal full)
+	full   bool    // the entry has no room for more
+}
+
+func (b *batch) reset(t arbiter.Time) {
+	clear(b.calls)
+	*b = batch{t: t, calls: b.calls[:0]}
+}
+
+// voided remembers the grants that were given back because they reached
+// nobody: a repeat of their request is decided anew instead of being told that
+// its lease is over. Two generations bound it.
+type voided struct {
+	young, old map[arbiter.LeaseID]struct{}
+}
+
+func (v *voided) add(id arbiter.LeaseID) {
+	if len(v.young) >= 1<<16 {
+		v.old, v.young = v.young, nil
+	}
+	if v.young == nil {
+		v.young = map[arbiter.LeaseID]struct{}{}
+	}
+	v.young[id] = struct{}{}
+}
+
+func (v *voided) has(id arbiter.LeaseID) bool {
+	_, young := v.young[id]
+	_, old := v.old[id]
+	return young || old
+}
+
+// take moves what callers handed over to the writer's lists. Requests join the
+// queue, whatever its state, so that there is one order.
+func (p *pool) take() {
+	p.inbox.take(&p.taken, &p.left)
+	for l := laneExtend; l <= laneSettle; l++ {
+		p.work[l] = append(p.work[l], p.taken[l]...)
+	}
+	if len(p.taken[laneRequest]) > 0 {
+		p.classLevels()
+		for _, c := range p.taken[laneRequest] {
+			p.enqueue(c)
+		}
+	}
+	for l := range p.taken {
+		clear(p.taken[l])
+		p.taken[l] = p.taken[l][:0]
+	}
+	for i, c := range p.left {
+		p.queue.remove(c)
+		p.left[i] = nil
+	}
+	p.left = p.left[:0]
+}
+
+func (p *pool) enqueue(c *call) {
+	r := &c.request
+	c.level = r.Priority
+	if c.level == arbiter.ClassPriority {
+		name := r.Class
+		if name == "" {
+			name = arbiter.DefaultClass
+		}
+		c.level = p.levels[name]
+	}
+	c.level = min(c.level, arbiter.Critical) // Decide refuses more
+	c.seen = c.arrived
+	if c.ticket.firstSeen != 0 {
+		c.seen = c.ticket.seniority(p.hash, r, c.level, c.arrived)
+	}
+	p.queue.add(c)
+}
+
+// classLevels learns the default priorities of the policy in force.
+func (p *pool) classLevels() {
+	pol := p.state.Policy()
+	if pol == p.policy {
+		return
+	}
+	p.policy, p.levels = pol, map[string]arbiter.Priority{}
+	if pol != nil {
+		for i := range pol.Classes {
+			p.levels[pol.Classes[i].Name] = pol.Classes[i].Priority
+		}
+	}
+}
+
+// round decides what waits, appends it, answers. It reports whether there is
+// more to do at once.
+func (p *pool) round() (more bool) {
+	stopped, broken := p.health.faults()
+	if broken != nil {
+		p.failAll(errBroken(p.name, broken))
+		return false
+	}
+	now := max(p.clock.now(), p.state.Now())
+	b := &p.batch
+	b.reset(arbiter.Time{Now: now, Wall: p.clock.unix(now)})
+	b.settle = p.fullTill > now
+	if p.state.Policy() == nil && len(p.work[laneControl]) == 0 {
+		p.failAll(arbiter.Errorf(arbiter.CodeUnavailable, "no_policy", "pool %s has no policy yet: adopt one (tba serve -c FILE)", p.name))
+		return false
+	}
+
+	p.state.Begin()
+	p.enc.Reset()
+	if err := protect(func() { p.decideAll(b, stopped) }); err != nil {
+		p.panicked(b, err)
+		return true
+	}
+	if end, ok := p.state.NextEnd(); ok {
+		p.nextEnd = end
+	} else {
+		p.nextEnd = math.MaxInt64
+	}
+	p.stats.batches.Add(1)
+
+	if p.enc.Facts() == 0 && (!b.moved || b.settle) {
+		p.state.Rollback()
+		p.answer(b, p.pos)
+		p.idle(now)
+	} else if !p.commit(b) {
+		return true
+	}
+	p.queue.dropExpired(p, b)
+	for l := laneExtend; l <= laneSettle; l++ {
+		more = more || len(p.work[l]) > 0
+	}
+	return more || p.queue.more || b.moved && !b.settle && p.nextEnd <= now
+}
+
+// decideAll runs one batch: extensions before time advances, then the
+// calendar, then commands by lane.
+func (p *pool) decideAll(b *batch, stopped string) {
+	if b.settle {
+		p.refuse(b, laneExtend)
+		p.refuse(b, laneControl)
+	} else if len(p.work[laneExtend]) > 0 {
+		t := arbiter.Time{Now: p.state.Now(), Wall: p.state.Wall()}
+		p.work[laneExtend] = p.decideLane(b, t, p.work[laneExtend])
+		if b.full {
+			// The other extensions must come before time advances too: this
+			// entry gets the time of the last one.
+			b.t = t
+			return
+		}
+	}
+	b.moved = p.state.Advance(b.t)
+	b.t.Now = p.state.Now()
+	if b.moved {
+		p.queue.dirty = true
+	}
+	if !b.settle {
+		p.decideCalendar(b)
+		p.work[laneControl] = p.decideLane(b, b.t, p.work[laneControl])
+	}
+	p.work[laneSettle] = p.decideLane(b, b.t, p.work[laneSettle])
+	if b.settle {
+		p.failRequests(errJournalFull(p.name))
+		return
+	}
+	if stopped != "" {
+		p.failRequests(errStopped(p.name, stopped))
+		return
+	}
+	if p.health.draining.Load() {
+		p.failRequests(errDraining(p.name))
+		return
+	}
+	if !b.full {
+		p.decideRequests(b)
+	}
+}
+
+// refuse answers a lane with "journal full".
+func (p *pool) refuse(b *batch, l lane) {
+	for _, c := range p.work[l] {
+		c.err = errJournalFull(p.name)
+		b.calls = append(b.calls, c)
+	}
+	clear(p.work[l])
+	p.work[l] = p.work[l][:0]
+}
+
+// decideLane decides the commands of one list until the entry is full and
+// returns those that are left.
+func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
+	limit := maxBatch
+	if len(list) > 0 && list[0].lane == laneExtend {
+		limit = len(list)
+	}
+	i := 0
+	for ; i < len(list) && i < limit && !b.full; i++ {
+		c := list[i]
+		p.now(c, b)
+		c.err = p.state.Decide(t, c.cmd, &p.decision)
+		if !p.record(b) {
+			if p.enc.Facts() > 0 {
+				break
+			}
+			c.err = arbiter.Errorf(arbiter.CodeResource, "too_large", "pool %s: the command does not fit one journal entry", p.name)
+		} else if c.err == nil {
+			c.answer = p.decision.Answer
+			c.answer.Wanted = nil
+			p.queue.dirty = p.queue.dirty || len(p.decision.Facts) > 0
+			if c.void {
+				p.voided.add(c.release.Lease)
+			}
+		}
+		b.calls = append(b.calls, c)
+	}
+	n := copy(list, list[i:])
+	clear(list[n:])
+	return list[:n]
+}
+
+// now stamps a call with the batch that decides it.
+func (p *pool) now(c *call, b *batch) {
+	p.number++
+	c.decided = b.t.Now
+	c.decision.Number = p.number
+}
+
+// record encodes and applies the facts of the last decision. It reports false,
+// with nothing done, when the entry has no room for them.
+func (p *pool) record(b *batch) bool {
+	if len(p.decision.Facts) == 0 {
+		return true
+	}
+	mark := p.enc.Mark()
+	for i := range p.decision.Facts {
+		f := &p.decision.Facts[i]
+		p.enc.BeginFact(uint16(f.Kind), true)
+		buf := p.enc.Buf()
+		*buf = arbiter.AppendFact(*buf, f, p.intern)
+		p.enc.EndFact()
+	}
+	if p.enc.Len() > journal.MaxEntryBytes {
+		p.enc.Rollback(mark)
+		b.full = true
+		return false
+	}
+	for i := range p.decision.Facts {
+		p.state.Apply(&p.decision.Facts[i])
+	}
+	return true
+}
+
+// decideCalendar rolls periods and days that are over and keeps house.
+func (p *pool) decideCalendar(b *batch) {
+	p.due = p.state.Due(b.t.Wall, p.due[:0])
+	if len(p.due) > 0 && p.clocksAgree(b.t) {
+		for i := range p.due {
+			p.roll(b, &p.due[i])
+		}
+	}
+	if b.t.Now >= p.nextTick && p.state.Policy() != nil {
+		p.nextTick = b.t.Now + tickEvery
+		if p.state.Decide(b.t, &arbiter.Tick{From: p.tickFrom}, &p.decision) == nil && p.record(b) {
+			p.tickFrom = p.decision.Answer.Next
+		}
+	}
+}
+
+func (p *pool) roll(b *batch, due *arbiter.Due) {
+	next, err := Day(due.Zone, b.t.Wall)
+	if due.Provider == "" {
+		next, err = Bounds(due.Spec, b.t.Wall)
+	}
+	if err == nil {
+		if aerr := p.state.Decide(b.t, &arbiter.Roll{Provider: due.Provider, Next: next}, &p.decision); aerr != nil {
+			err = aerr
+		}
+	}
+	if err != nil {
+		p.log.Error("period not closed", "provider", due.Provider, "error", err)
+		return
+	}
+	if p.record(b) && len(p.decision.Facts) > 0 {
+		p.queue.dirty = true
+	}
+}
+
+// clocksAgree reports whether the store's wall clock and this process's differ
+// by at most a second: a period closed by a wrong clock cannot be reopened.
+func (p *pool) clocksAgree(t arbiter.Time) bool {
+	gap := t.Wall - time.Now().UnixNano()
+	skewed := gap > maxClockGap || gap < -maxClockGap
+	if skewed && !p.skewed {
+		p.log.Error("period not closed: the clocks of journal and process differ", "by", time.Duration(gap))
+	}
+	p.skewed = skewed
+	return !skewed
+}
+
+// answer hands the results of a batch out; pos is the entry that holds them,
+// or the last one when the batch had no facts.
+func (p *pool) answer(b *batch, pos journal.Position) {
+	now := p.clock.now()
+	for _, c := range b.calls {
+		c.decision.Epoch, c.decision.Seq = pos.Epoch, pos.Seq
+		p.stats.count(c)
+		granted := c.granted()
+		if granted && c.late(now) && c.pending() {
+			p.stats.late.Add(1)
+			p.giveBack(c)
+			if now < c.until {
+				p.enqueueAgain(c)
+				continue
+			}
+			c.err, granted = errLate(p.name), false
+		}
+		if !c.leave(callAnswered) {
+			if granted {
+				p.giveBack(c)
+			}
+			continue
+		}
+		c.deliver()
+	}
+}
+
+// giveBack releases a grant in the next batch: nobody holds it.
+func (p *pool) giveBack(c *call) {
+	p.stats.voided.Add(1)
+	p.work[laneSettle] = append(p.work[laneSettle], voidOf(c))
+}
+
+// enqueueAgain puts a request back after its decision came to nothing.
+func (p *pool) enqueueAgain(c *call) {
+	c.shape, c.err, c.fresh = nil, nil, true
+	p.queue.add(c)
+}
+
+// undo takes a batch back whose entry is not in the log: its calls are decided
+// again, in their order. Callers of requests that left are forgotten.
+func (p *pool) undo(b *batch) {
+	p.state.Rollback()
+	var again [lanes][]*call
+	for _, c := range b.calls {
+		c.err = nil
+		if c.lane != laneRequest {
+			again[c.lane] = append(again[c.lane], c)
+		} else if c.pending() {
+			p.enqueueAgain(c)
+		}
+	}
+	for l := laneExtend; l <= laneSettle; l++ {
+		p.work[l] = append(again[l], p.work[l]...)
+	}
+	clear(b.calls)
+	b.calls = b.calls[:0]
+	p.queue.dirty = true
+}
+
+// fail answers calls with an error.
+func (p *pool) fail(list []*call, err *arbiter.Error) {
+	for _, c := range list {
+		c.err = err
+		if c.leave(callAnswered) {
+			c.deliver()
+		}
+	}
+}
+
+// failRequests answers everybody in the queue.
+func (p *pool) failRequests(err *arbiter.Error) {
+	p.fail(p.queue.drain(), err)
+}
+
+// failAll answers everything in hand.
+func (p *pool) failAll(err *arbiter.Error) {
+	p.failRequests(err)
+	for l := range p.work {
+		p.fail(p.work[l], err)
+		clear(p.work[l])
+		p.work[l] = p.work[l][:0]
+	}
+}
+
+// hangUp answers what is left when the writer stops.
+func (p *pool) hangUp() {
+	p.inbox.close(errClosed(p.name))
+	p.take()
+	p.failAll(errClosed(p.name))
+}
+
+// panicked deals with a broken invariant in the middle of a batch. The batch
+// is taken back, the commands it had decided are refused, and nothing is
+// granted from here on; commits of other batches still count.
+func (p *pool) panicked(b *batch, cause error) {
+	p.log.Error("invariant broken while deciding", "error", cause)
+	p.health.stopGrants("an invariant is broken; the log of this process has the details")
+	p.stats.broken.Store(true)
+	if err := protect(p.state.Rollback); err != nil {
+		p.health.fail(err)
+		p.failAll(errStopped(p.name, "its state cannot be restored"))
+	}
+	p.fail(b.calls, errStopped(p.name, "an invariant is broken"))
+	for l := range p.work {
+		if n := len(p.work[l]); n > 0 { // the first one left is the suspect
+			p.fail(p.work[l][:1], errStopped(p.name, "an invariant is broken"))
+			p.work[l] = p.work[l][:copy(p.work[l], p.work[l][1:])]
+		}
+	}
+	b.reset(b.t)
+}
+
+// wakeAt is the logical time of the next round without a command.
+func (p *pool) wakeAt() int64 {
+	now := p.clock.now()
+	if _, broken := p.health.faults(); broken != nil {
+		return now + int64(time.Hour)
+	}
+	at := now + housekeeping
+	if p.fullTill <= now {
+		at = min(at, max(p.nextEnd, now))
+	}
+	return min(at, p.queue.wakeAt())
+}

@@ -1,0 +1,273 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/journal"
+)
+
+const (
+	// saveRate paces a snapshot, bytes a second: one large write holds up the
+	// log that shares the disk or the connection.
+	saveRate = 32 << 20
+	// inlineDigest is the largest encoded state that the writer digests itself:
+	// about two milliseconds.
+	inlineDigest = 1 << 20
+)
+
+// snapshot is a state on its way to the store.
+type snapshot struct {
+	counts arbiter.Counts
+	digest [32]byte // of the writer's state; zero when it is too large to compute in passing
+	pos    journal.Position
+	bytes  []byte
+	rows   []row
+	took   time.Duration // of encoding
+	paced  bool
+	saved  chan error // nil, or told the result
+}
+
+// row is an archive row.
+type row struct {
+	key  string
+	data []byte
+}
+
+// snapshotDue returns a snapshot order when enough log has gathered, and nil
+// otherwise. Only the writer calls it, right after an entry was confirmed.
+func (p *pool) snapshotDue() *snapshot {
+	if p.logBytes < max(p.e.opts.SnapshotEvery, p.stats.snapshotBytes.Load()) || !p.claim() {
+		return nil
+	}
+	return p.order(true)
+}
+
+// claim takes the right to save a snapshot; one is under way at a time.
+func (p *pool) claim() bool {
+	select {
+	case p.saving <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// order describes the writer's state of now for a snapshot.
+func (p *pool) order(paced bool) *snapshot {
+	p.logBytes = 0
+	s := &snapshot{counts: p.state.Counts(), paced: paced}
+	if p.stats.snapshotBytes.Load() <= inlineDigest {
+		s.digest = p.state.Digest()
+	}
+	return s
+}
+
+// idle orders a snapshot for a pool that has been quiet, so that it does not
+// pin the log that it shares with others.
+func (p *pool) idle(now int64) {
+	if p.logBytes > 0 && now-p.lastWork >= idleAfter && p.claim() {
+		p.follow.push(item{snapshot: p.order(true)})
+	}
+}
+
+// encode takes the follower's state; mu is held. Decisions go on meanwhile.
+func (f *follower) encode(s *snapshot) {
+	started := time.Now()
+	if err := f.state.Check(); err != nil {
+		f.p.health.stopGrants("an invariant is broken: " + err.Error())
+		f.p.log.Error("invariant broken", "position", f.pos.String(), "error", err)
+	}
+	if c := f.state.Counts(); c != s.counts {
+		f.fail(fmt.Errorf("writer and follower disagree at %s: %v leases by phase against %v", f.pos, s.counts.Phases, c.Phases))
+		return
+	}
+	s.pos = f.pos
+	s.bytes = f.state.AppendTo(f.buffer[:0])
+	f.buffer = s.bytes
+	if s.digest != ([32]byte{}) && s.digest != f.state.Digest() {
+		f.fail(fmt.Errorf("writer and follower disagree at %s: their states have different digests", f.pos))
+		s.bytes = nil
+		return
+	}
+	s.rows, f.rows = f.rows, nil
+	s.took = time.Since(started)
+}
+
+// save stores a snapshot in a goroutine of its own, archive rows first: what
+// the log no longer has must not be missing elsewhere.
+func (p *pool) save(s *snapshot) {
+	go func() {
+		err := p.store(s)
+		if s.saved != nil {
+			s.saved <- err
+		} else if err != nil && p.ctx.Err() == nil {
+			p.log.Error("snapshot not saved", "error", err)
+		}
+		<-p.saving
+	}()
+}
+
+// leaveSnapshot is the writer's last act when the pool is drained: nothing can
+// be appended after it.
+func (p *pool) leaveSnapshot() {
+	if p.final == nil {
+		return
+	}
+	if _, broken := p.health.faults(); broken != nil {
+		p.final <- broken
+		<-p.saving
+		return
+	}
+	s := p.order(false)
+	s.saved = p.final
+	p.follow.push(item{snapshot: s})
+}
+
+func (p *pool) store(s *snapshot) error {
+	if s.bytes == nil {
+		return errors.New("the follower has stopped")
+	}
+	ctx := p.ctx
+	if s.saved != nil { // the last one, while the pool goes down
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(p.ctx), saveTimeout)
+		defer cancel()
+	}
+	if err := p.archive(ctx, s.rows); err != nil {
+		p.follow.mu.Lock()
+		p.follow.rows = append(s.rows, p.follow.rows...)
+		p.follow.mu.Unlock()
+		return err
+	}
+	if s.pos.Seq == 0 {
+		return nil
+	}
+	started := time.Now()
+	m, err := p.journal.Snapshots().Save(ctx, s.pos, func(w io.Writer) error { return pour(ctx, w, s) })
+	if errors.Is(err, journal.ErrStale) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("save snapshot at %s: %w", s.pos, err)
+	}
+	took := time.Since(started)
+	p.stats.snapshots.Add(1)
+	p.stats.snapshotBytes.Store(m.Bytes)
+	p.stats.encodeNS.Store(int64(s.took))
+	p.stats.saveNS.Store(int64(took))
+	if hook := p.e.opts.Hooks.Saved; hook != nil {
+		hook(p.name, s.took, took, m.Bytes)
+	}
+	if err := p.journal.Snapshots().Trim(ctx); err != nil {
+		return fmt.Errorf("trim log: %w", err)
+	}
+	return nil
+}
+
+// pour writes the bytes chunk by chunk, at saveRate when paced.
+func pour(ctx context.Context, w io.Writer, s *snapshot) error {
+	for chunk := range slices.Chunk(s.bytes, journal.ChunkBytes) {
+		if _, err := w.Write(chunk); err != nil {
+			return err
+		}
+		if !s.paced {
+			continue
+		}
+		t := time.NewTimer(time.Duration(int64(len(chunk)) * int64(time.Second) / saveRate))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// archive stores rows of closed periods. A row that exists with other content
+// was written by an earlier version of this program: it stays.
+func (p *pool) archive(ctx context.Context, rows []row) error {
+	if p.e.archive == nil {
+		return nil
+	}
+	for i := range rows {
+		err := p.e.archive.PutOnce(ctx, p.name, rows[i].key, rows[i].data)
+		if errors.Is(err, journal.ErrExists) {
+			p.log.Warn("archive row exists with other content", "key", rows[i].key)
+		} else if err != nil {
+			return fmt.Errorf("archive %s: %w", rows[i].key, err)
+		}
+	}
+	return nil
+}
+
+// ArchivedPeriod is the row of a closed period in the archive, as JSON, under
+// "period:NUMBER:closed" when it closed and "period:NUMBER:final" when nothing
+// can change it any more.
+type ArchivedPeriod struct {
+	Pool   string              `json:"pool"`
+	Number uint32              `json:"period"`
+	Start  int64               `json:"start"` // Unix ns
+	End    int64               `json:"end"`
+	Rows   []arbiter.BudgetRow `json:"rows"`
+	// Left is how many rows of agents, tasks and workflows with the smallest
+	// spend were left out because a row has a bound.
+	Left int `json:"left_out,omitempty"`
+}
+
+// finals returns the archive rows of the periods that an entry makes final,
+// which must be taken before it is applied.
+func (f *follower) finals(e *journal.Entry) []row {
+	var list []row
+	for jf := range e.Facts() {
+		if jf.Kind != uint16(arbiter.FactPeriodFinal) {
+			continue
+		}
+		var fact arbiter.Fact
+		if arbiter.DecodeFact(arbiter.FactPeriodFinal, jf.Payload, func(uint32) (string, bool) { return "", false }, &fact) == nil {
+			list = append(list, f.row(fact.Number, "final"))
+		}
+	}
+	return list
+}
+
+// row makes the archive row of a period.
+func (f *follower) row(number uint32, state string) row {
+	a := ArchivedPeriod{Pool: f.p.name, Number: number, Rows: f.state.BudgetRows(number)}
+	for _, p := range f.state.Periods() {
+		if p.Number == number {
+			a.Start, a.End = p.Start, p.End
+		}
+	}
+	slices.SortStableFunc(a.Rows, func(x, y arbiter.BudgetRow) int {
+		many := func(r *arbiter.BudgetRow) int {
+			if r.Kind >= arbiter.KindAgent {
+				return 1
+			}
+			return 0
+		}
+		return cmp.Or(cmp.Compare(many(&x), many(&y)), many(&x)*cmp.Compare(y.Spent, x.Spent))
+	})
+	key := fmt.Sprintf("period:%d:%s", number, state)
+	for {
+		data, err := json.Marshal(&a)
+		if err != nil {
+			data = []byte(fmt.Sprintf("{\"error\":%q}", err))
+		}
+		if len(data) <= journal.MaxEntryBytes || len(a.Rows) == 0 {
+			return row{key: key, data: bytes.Clone(data)}
+		}
+		keep := len(a.Rows) * (journal.MaxEntryBytes - 1024) / len(data)
+		a.Left += len(a.Rows) - keep
+		a.Rows = a.Rows[:keep]
+	}
+}
