@@ -163,6 +163,9 @@ func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
 	for i := range p.Providers {
 		s.adoptProvider(r, i, used)
 	}
+	for len(r.rungs) < int(s.rungs.n) { // rungs that the policy no longer has may still have leases
+		r.rungs = append(r.rungs, nil)
+	}
 	for i := range p.Classes {
 		c := &p.Classes[i]
 		cr := classRules{Class: c, row: s.ensureRow(KindClass, 0, c.Name)}
