@@ -343,7 +343,7 @@ func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
 	if s.find(c.Lease) == nil {
 		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted or has been forgotten")
 	}
-	todo := []LeaseID{c.Lease}
+	todo, seen := []LeaseID{c.Lease}, map[LeaseID]bool{c.Lease: true} // parents are named by callers: they may form a ring
 	for i := 0; i < len(todo); i++ {
 		l := s.find(todo[i])
 		if l.phase() == Reserved || l.phase() == Active {
@@ -354,7 +354,8 @@ func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
 			break
 		}
 		for slot := range s.leases.n {
-			if child := s.leases.at(slot); child.parent == todo[i] && child.phase() != PhaseNone && child.id != todo[i] {
+			if child := s.leases.at(slot); child.parent == todo[i] && child.phase() != PhaseNone && !seen[child.id] {
+				seen[child.id] = true
 				todo = append(todo, child.id)
 			}
 		}
