@@ -65,10 +65,12 @@ func (s *State) dropAt(m *meter, at, x int64) {
 
 // rotateWindows lets go of the buckets that left the window. After a long idle it costs the number of buckets, not the length of the gap.
 func (s *State) rotateWindows() {
-	if s.rules == nil {
-		return
+	guard := int64(0)
+	if s.rules != nil {
+		guard = s.rules.policy.Guard
 	}
-	first := max(s.now-windowSpan-s.rules.policy.Guard, 0) / bucketLength
+	// Before the first policy too: grants of the batch that adopts it are charged from here on.
+	first := max(s.now-windowSpan-guard, 0) / bucketLength
 	if first <= s.firstBucket {
 		return
 	}
