@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// readCommands are the questions to a running server.
+func (a *app) readCommands() []*cobra.Command {
+	return []*cobra.Command{
+		a.statusCommand(), a.budgetsCommand(), a.providersCommand(), a.leasesCommand(), a.classesCommand(), a.eventsCommand(), a.leaseCommand(),
+	}
+}
+
+func (a *app) budgetsCommand() *cobra.Command {
+	var period, kind string
+	cmd := &cobra.Command{
+		Use: "budgets", Aliases: []string{"budget"}, Short: "The budget tree: limit, spent, held, available", Args: noArgs,
+		Example: "  tba budgets\n  tba budgets -o json\n  tba budgets --period 2026-10-01 --kind provider",
+	}
+	s := a.serverFlags(cmd)
+	cmd.Flags().StringVar(&period, "period", "", "a closed period by its id (default: the current one)")
+	cmd.Flags().StringVar(&kind, "kind", "", "only this kind: global, provider, model, class, agent, workflow, task")
+	type answer struct {
+		Budgets []budgetRow `json:"budgets"`
+		Closed  []string    `json:"closed_periods"`
+	}
+	complete(cmd, "period", s, "budgets", func(b []byte) []string {
+		var v answer
+		_ = json.Unmarshal(b, &v) // no completion is the worst that happens
+		return v.Closed
+	})
+	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
+		query := url.Values{}
+		if period != "" {
+			query.Set("period_id", period)
+		}
+		var v answer
+		if err := s.get(ctx, "budgets", query, &v); err != nil {
+			return err
+		}
+		rows := v.Budgets
+		if kind != "" {
+			rows = nil
+			for _, b := range v.Budgets {
+				if b.Kind == kind {
+					rows = append(rows, b)
+				}
+			}
+		}
+		if len(rows) == 0 && frame.format == "table" {
+			a.note("no budgets here: add limits to the configuration (tba config explain budget)")
+			return nil
+		}
+		if err := printRows(frame, rows, budgetColumns); err != nil || frame.format != "table" {
+			return err
+		}
+		frame.period(rows)
+		return nil
+	})
+	return cmd
+}
+
+// period tells under a table which period it shows.
+func (a *app) period(rows []budgetRow) {
+	for _, b := range rows {
+		if b.PeriodEnd == nil || b.PeriodStart == nil {
+			continue
+		}
+		if b.Final {
+			a.note("period %s, closed: %s to %s", b.PeriodID, when(b.PeriodStart), when(b.PeriodEnd))
+		} else {
+			a.note("period %s: %s to %s, %s left", b.PeriodID, when(b.PeriodStart), when(b.PeriodEnd), span(integer(time.Until(*b.PeriodEnd).Milliseconds())))
+		}
+		return
+	}
+}
+
+func (a *app) providersCommand() *cobra.Command {
+	var provider string
+	cmd := &cobra.Command{
+		Use: "providers", Aliases: []string{"provider"}, Short: "Limits, use, health and price of each provider and model", Args: noArgs,
+	}
+	s := a.serverFlags(cmd)
+	cmd.Flags().StringVar(&provider, "provider", "", "only this one")
+	completeProviders(cmd, s)
+	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
+		query := url.Values{}
+		if provider != "" {
+			query.Set("provider", provider)
+		}
+		var v struct {
+			Providers []providerRow `json:"providers"`
+		}
+		if err := s.get(ctx, "providers", query, &v); err != nil {
+			return err
+		}
+		if len(v.Providers) == 0 && provider != "" {
+			return fail(exitNotFound, "tba providers", "no provider %q in this pool", provider)
+		}
+		if err := printRows(frame, v.Providers, providerColumns); err != nil || frame.format != "table" {
+			return err
+		}
+		for _, line := range otherDimensions(v.Providers) {
+			frame.note("%s", line)
+		}
+		return nil
+	})
+	return cmd
+}
+
+func completeProviders(cmd *cobra.Command, s *api) {
+	complete(cmd, "provider", s, "providers", func(b []byte) []string {
+		var v struct {
+			Providers []struct{ Name, Model string }
+		}
+		_ = json.Unmarshal(b, &v) // no completion is the worst that happens
+		var names []string
+		for _, p := range v.Providers {
+			if p.Model == "" {
+				names = append(names, p.Name)
+			}
+		}
+		return names
+	})
+}
+
+func completeClasses(cmd *cobra.Command, s *api) {
+	complete(cmd, "class", s, "classes", func(b []byte) []string {
+		var v struct{ Classes []struct{ Name string } }
+		_ = json.Unmarshal(b, &v) // no completion is the worst that happens
+		var names []string
+		for _, c := range v.Classes {
+			names = append(names, c.Name)
+		}
+		return names
+	})
+}
+
+func (a *app) leasesCommand() *cobra.Command {
+	filter := map[string]*string{}
+	var ended bool
+	var limit int
+	cmd := &cobra.Command{
+		Use: "leases", Short: "Running leases, oldest first", Args: noArgs,
+		Example: "  tba leases --agent crawler-7\n  tba leases --ended -o csv > leases.csv",
+	}
+	s := a.serverFlags(cmd)
+	for _, f := range []struct{ flag, field, doc string }{
+		{"agent", "agent_id", "only of this agent"}, {"class", "agent_class", "only of this class"}, {"task", "task_id", "only of this task"},
+		{"provider", "provider", "only at this provider"}, {"lease", "lease_id", "only this one"},
+	} {
+		filter[f.field] = cmd.Flags().String(f.flag, "", f.doc)
+	}
+	completeClasses(cmd, s)
+	completeProviders(cmd, s)
+	cmd.Flags().BoolVar(&ended, "ended", false, "ended ones that are still remembered too")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most so many rows; 0 is all")
+	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
+		if limit < 0 {
+			return fail(exitUsage, "", "--limit %d: 0 or more", limit)
+		}
+		query := url.Values{"include_ended": {strconv.FormatBool(ended)}}
+		for field, value := range filter {
+			if *value != "" {
+				query.Set(field, *value)
+			}
+		}
+		rows, total, err := s.leases(ctx, query, limit)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			if id := *filter["lease_id"]; id != "" {
+				return fail(exitNotFound, "tba leases --ended", "no lease %q is running", id)
+			}
+			if frame.format == "table" {
+				a.note("no lease is running: an agent takes one for each call; tba lease try takes one now")
+				return nil
+			}
+		}
+		if err := printRows(frame, rows, leaseColumns); err != nil {
+			return err
+		}
+		if total > integer(len(rows)) {
+			frame.note("%s of %s leases; --limit 0 shows all", count(integer(len(rows))), count(total))
+		}
+		return nil
+	})
+	return cmd
+}
+
+// leases reads pages until limit; 0 is all.
+func (s *api) leases(ctx context.Context, query url.Values, limit int) (rows []leaseRow, total integer, err error) {
+	const page = 1000
+	for {
+		n := page
+		if limit > 0 {
+			n = min(page, limit-len(rows))
+		}
+		query.Set("limit", strconv.Itoa(n))
+		var v struct {
+			Leases []leaseRow `json:"leases"`
+			Next   string     `json:"next_page_token"`
+			Total  integer    `json:"total"`
+		}
+		if err := s.get(ctx, "leases", query, &v); err != nil {
+			return nil, 0, err
+		}
+		rows, total = append(rows, v.Leases...), v.Total
+		if v.Next == "" || limit > 0 && len(rows) >= limit {
+			return rows, total, nil
+		}
+		query.Set("page_token", v.Next)
+	}
+}
+
+func (a *app) classesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "classes", Aliases: []string{"class"}, Short: "Agent classes: share, guarantee, use, who waits", Args: noArgs,
+	}
+	s := a.serverFlags(cmd)
+	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
+		var v struct {
+			Classes []classRow `json:"classes"`
+		}
+		if err := s.get(ctx, "classes", nil, &v); err != nil {
+			return err
+		}
+		return printRows(frame, v.Classes, classColumns)
+	})
+	return cmd
+}
