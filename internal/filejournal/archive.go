@@ -64,7 +64,7 @@ func (s *Store) putOnce(ctx context.Context, pool, key string, row []byte) error
 		return err
 	}
 	if err := os.Mkdir(filepath.Dir(path), 0o750); err == nil {
-		err = syncDir(filepath.Join(s.dir, archiveFolder))
+		err = s.disk.SyncDir(filepath.Join(s.dir, archiveFolder))
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Store) putOnce(ctx context.Context, pool, key string, row []byte) error
 		return err
 	}
 	payload := append(append([]byte{byte(len(key))}, key...), row...)
-	return replaceFile(path, s.seed.appendFrame(nil, frame{kind: kindRow, owner: p.number, payload: payload}))
+	return replaceFile(s.disk, path, s.seed.appendFrame(nil, frame{kind: kindRow, owner: p.number, payload: payload}))
 }
 
 // readRow returns ErrNotFound for an absent row.

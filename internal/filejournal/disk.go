@@ -20,6 +20,8 @@ type disk interface {
 	Sync(f *os.File) error
 	// Allocate gives an empty f size bytes of real, zeroed blocks.
 	Allocate(f *os.File, size int64) error
+	// SyncDir makes the names in a folder durable.
+	SyncDir(dir string) error
 }
 
 // systemDisk is the operating system's.
@@ -62,8 +64,7 @@ func named(err error) error {
 	return err
 }
 
-// syncDir makes the names in a folder durable.
-func syncDir(dir string) error {
+func (systemDisk) SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -73,7 +74,7 @@ func syncDir(dir string) error {
 }
 
 // replaceFile writes a file so that a crash leaves the old or the new content.
-func replaceFile(path string, content []byte) error {
+func replaceFile(d disk, path string, content []byte) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
 	if err != nil {
 		return named(err)
@@ -89,7 +90,7 @@ func replaceFile(path string, content []byte) error {
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return named(err)
 	}
-	return syncDir(filepath.Dir(path))
+	return d.SyncDir(filepath.Dir(path))
 }
 
 // removeTemporaries deletes what a crash has left of replaceFile and Save.

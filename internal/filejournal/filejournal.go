@@ -70,8 +70,9 @@ type Options struct {
 	// the syncs of the log; 0 means 32 MiB/s.
 	SnapshotBytesPerSecond int64
 
-	disk disk                                    // nil: the system's
-	boot func() (id string, since time.Duration) // nil: the system's
+	smallest int64                                   // 0: minSegmentBytes
+	disk     disk                                    // nil: the system's
+	boot     func() (id string, since time.Duration) // nil: the system's
 }
 
 // minSegmentBytes holds a batch of the largest entry several times over.
@@ -136,7 +137,10 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = 32 << 20
 	}
-	opts.SegmentBytes = max(opts.SegmentBytes, minSegmentBytes)
+	if opts.smallest == 0 {
+		opts.smallest = minSegmentBytes
+	}
+	opts.SegmentBytes = max(opts.SegmentBytes, opts.smallest)
 	if opts.SnapshotBytesPerSecond <= 0 {
 		opts.SnapshotBytesPerSecond = 32 << 20
 	}
@@ -202,7 +206,7 @@ func (s *Store) init(ctx context.Context, name string) error {
 		p.Number = max(p.Number, m.Pools[i].Number+1)
 	}
 	m.Pools = append(slices.Clone(m.Pools), p)
-	if err := writeMeta(s.dir, m); err != nil {
+	if err := s.writeMeta(m); err != nil {
 		return err
 	}
 	s.meta = m
@@ -257,10 +261,10 @@ func (s *Store) build() error {
 	start := mark{count: 2, segment: 1, end: segmentHeadBytes, now: journal.FirstNow, since: int64(since), wall: time.Now().UnixNano(), boot: bootID}
 	slots := make([]byte, markFileBytes)
 	copy(slots, s.seed.appendFrame(nil, frame{kind: kindMark, serial: start.count, payload: start.encode()}))
-	if err := replaceFile(filepath.Join(s.dir, markName), slots); err != nil {
+	if err := replaceFile(s.disk, filepath.Join(s.dir, markName), slots); err != nil {
 		return err
 	}
-	if err := writeMeta(s.dir, meta{Format: metaFormat, Store: id.String(), First: 1}); err != nil {
+	if err := s.writeMeta(meta{Format: metaFormat, Store: id.String(), First: 1}); err != nil {
 		return err
 	}
 	if err := os.Remove(building); err != nil {

@@ -302,7 +302,7 @@ func (s *Store) openSpare() (*os.File, error) {
 	// Its making or its adoption may have been interrupted. Its blocks are
 	// worth keeping: on a full disk there are no others.
 	b, err := readWhole(f, nil)
-	if err == nil && int64(len(b)) < minSegmentBytes {
+	if err == nil && int64(len(b)) < s.opts.smallest {
 		f.Close()
 		return s.allocate(spareName)
 	}

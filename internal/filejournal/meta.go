@@ -56,10 +56,10 @@ func parseID(s string) (id journal.EntryID, err error) {
 // The description is checked without a seed: it is what the seed comes from.
 const metaSeed = seed(0)
 
-func writeMeta(dir string, m meta) error {
+func (s *Store) writeMeta(m meta) error {
 	b, err := json.Marshal(m)
 	if err == nil {
-		err = replaceFile(filepath.Join(dir, metaName), metaSeed.appendFrame(nil, frame{kind: kindMeta, payload: b}))
+		err = replaceFile(s.disk, filepath.Join(s.dir, metaName), metaSeed.appendFrame(nil, frame{kind: kindMeta, payload: b}))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", metaName, err)

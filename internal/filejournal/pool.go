@@ -289,7 +289,7 @@ func (s *Store) changeMeta(change func(*meta)) error {
 	m := s.meta
 	m.Pools = slices.Clone(m.Pools)
 	change(&m)
-	if err := writeMeta(s.dir, m); err != nil {
+	if err := s.writeMeta(m); err != nil {
 		return err
 	}
 	s.meta = m
@@ -373,7 +373,7 @@ func (p *pool) trim(ctx context.Context) error {
 		err = errors.Join(err, g.remove())
 	}
 	if drop > 0 {
-		err = errors.Join(err, syncDir(filepath.Join(s.dir, logFolder)))
+		err = errors.Join(err, s.disk.SyncDir(filepath.Join(s.dir, logFolder)))
 	}
 	return errors.Join(err, p.dropSnapshots(ctx))
 }

@@ -75,7 +75,7 @@ func (s *Store) allocate(name string) (*os.File, error) {
 	}
 	err = s.disk.Allocate(f, s.opts.SegmentBytes)
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = s.disk.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		f.Close()
@@ -96,7 +96,7 @@ func (s *Store) adopt(f *os.File, head segmentHead) (*segment, error) {
 		err = os.Rename(f.Name(), path)
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = s.disk.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("begin segment %d: %w", head.number, err)

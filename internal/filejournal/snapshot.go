@@ -243,7 +243,7 @@ func (p *snapshots) save(ctx context.Context, at journal.Position, write func(io
 	if err := os.Rename(tmp.Name(), path); err != nil {
 		return journal.Manifest{}, err
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := p.store.disk.SyncDir(filepath.Dir(path)); err != nil {
 		return journal.Manifest{}, err
 	}
 	p.store.mu.Lock()
