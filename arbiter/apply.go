@@ -35,6 +35,9 @@ func (s *State) Apply(f *Fact) {
 		s.dueAt(slot, l, f.End.Forget)
 	case FactExtended:
 		l, slot := s.must(f)
+		if l.phase() == Reserved && f.At > l.startBy { // it may begin until then: its window entry goes along
+			s.redate(l, f.At)
+		}
 		s.dueAt(slot, l, f.At)
 	case FactCommitted:
 		s.applyCommit(f)

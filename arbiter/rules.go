@@ -58,7 +58,7 @@ type classRules struct {
 func (p *Policy) Validate() error {
 	switch {
 	case p.Guard < 0 || p.Guard > MaxGuard:
-		return fmt.Errorf("policy: guard must be 0 to 30 s")
+		return fmt.Errorf("policy: guard must be 0 to 20 s")
 	case p.Lease.StartBy < 0 || p.Lease.StartBy > MaxStartBy:
 		return fmt.Errorf("policy: lease.start_by must be 0 to 10 s")
 	case len(p.Providers) == 0:

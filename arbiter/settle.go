@@ -253,8 +253,8 @@ func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
 	ttl := s.ttl(rung)
 	var end int64
 	switch l.phase() {
-	case Reserved:
-		end = min(c.Arrival+ttl, l.granted+4*ttl)
+	case Reserved: // a call that has not begun must begin in time: the end is a new start_by, and windows look no further ahead
+		end = min(c.Arrival+min(ttl, s.rules.policy.Lease.StartBy), l.granted+4*ttl)
 	case Active:
 		end = c.Arrival + ttl
 		if m := s.rules.policy.Lease.Max; m > 0 {
@@ -271,6 +271,9 @@ func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
 		d.fact(Fact{Kind: FactExtended, Lease: c.Lease, At: end})
 		d.Answer.Lease.Deadline = end
 		d.Answer.Lease.CommitBy = end + s.rules.policy.Lease.CommitBy
+		if l.phase() == Reserved {
+			d.Answer.Lease.StartBy = end
+		}
 	}
 	return nil
 }
@@ -293,6 +296,9 @@ func (s *State) decideSignal(c *Signal, d *Decision) *Error {
 	d.Answer.Lease = s.leaseState(l)
 	switch l.phase() {
 	case Reserved:
+		if c.Activate && s.now > l.startBy {
+			return Errorf(CodePrecondition, "lease_expired", "the call should have begun by start_by: ask for a new lease")
+		}
 		if c.Activate {
 			end := max(l.deadline, s.now+s.ttl(s.rungs.at(l.rung)))
 			d.fact(Fact{Kind: FactActivated, Lease: c.Lease, At: s.now, End: EndFact{Forget: end}})

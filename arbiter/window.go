@@ -10,8 +10,8 @@ const (
 	bucketLength = 100 * Millisecond
 	// windowBuckets bounds Guard + StartBy: 1,024 buckets are 102.4 s, of which the window takes 60.
 	windowBuckets = 1024
-	// MaxGuard and MaxStartBy are the largest values a policy may set, ns.
-	MaxGuard   = 30 * Second
+	// MaxGuard and MaxStartBy are the largest values a policy may set, ns: an extension may date a lease two start_by ahead.
+	MaxGuard   = 20 * Second
 	MaxStartBy = 10 * Second
 	// noAdoption is the birth of a meter that the policy does not use.
 	noAdoption = 1<<63 - 1
@@ -208,9 +208,13 @@ func (s *State) eachCharge(l *lease, f func(g *gauge, m *meter, x int64)) {
 
 // restart dates the lease's window entries from the true start of the call.
 func (s *State) restart(l *lease, at int64) {
-	if at >= l.startBy {
-		return
+	if at < l.startBy {
+		s.redate(l, at)
 	}
+}
+
+// redate moves the lease's window entries, and with them the last moment at which its call may start.
+func (s *State) redate(l *lease, at int64) {
 	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
 		if !g.held() && g.dim != DimRPD {
 			s.dropAt(m, l.startBy, x)
