@@ -1,0 +1,311 @@
+package rpc
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+)
+
+// adminService reads what the arbiter knows, from the confirmed state, and lets operators act on it.
+type adminService struct {
+	tbav1.UnimplementedAdminServer
+	*Server
+}
+
+const (
+	defaultPage = 100
+	maxPage     = 1000
+)
+
+// reader is the pool of a read by somebody who may read it.
+func (s *Server) readPool(ctx context.Context, asked string) (string, *arbiter.Error) {
+	c, err := s.gate.caller(ctx, identity.ActionRead)
+	if err != nil {
+		return "", err
+	}
+	if err := checkID("pool", asked); err != nil {
+		return "", err
+	}
+	return c.PoolFor(asked)
+}
+
+// pageSize reads a limit of rows.
+func pageSize(asked int32) (int, *arbiter.Error) {
+	switch {
+	case asked == 0:
+		return defaultPage, nil
+	case asked < 0 || asked > maxPage:
+		return 0, invalid("limit", "bad_limit", "%d is outside 1..%d: ask for less and go on with the next page", asked, maxPage)
+	}
+	return int(asked), nil
+}
+
+// stamp is an instant on the wire; absent for 0.
+func stamp(unix int64) *timestamppb.Timestamp {
+	if unix == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, unix))
+}
+
+// wallOf turns a logical time of s into Unix time; 0 stays 0.
+func wallOf(s *arbiter.State, at int64) int64 {
+	if at == 0 {
+		return 0
+	}
+	return s.Wall() + (at - s.Now())
+}
+
+// periodNumber reads a period id; 0 is the open one.
+func periodNumber(id string) (uint32, *arbiter.Error) {
+	if id == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(id, 10, 32)
+	if err != nil || n == 0 {
+		return 0, invalid("period_id", "unknown_period", "%q is no period id: use one of closed_periods, or none for the current period", cut(id))
+	}
+	return uint32(n), nil
+}
+
+func unknownPeriod(id string) *arbiter.Error {
+	return arbiter.Errorf(arbiter.CodeNotFound, "unknown_period", "period_id %q is not kept: closed_periods lists those that are; older ones are in the archive of the journal", cut(id))
+}
+
+// ListBudgets returns the budget tree of one period, parents first.
+func (s *adminService) ListBudgets(ctx context.Context, m *tbav1.ListBudgetsRequest) (*tbav1.ListBudgetsResponse, error) {
+	pool, err := s.readPool(ctx, m.GetPool())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	number, err := periodNumber(m.GetPeriodId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out := &tbav1.ListBudgetsResponse{}
+	var rows []arbiter.BudgetRow
+	if err := s.view(ctx, pool, func(st *arbiter.State) error {
+		if rows = st.BudgetRows(number); rows == nil && number != 0 {
+			return unknownPeriod(m.GetPeriodId())
+		}
+		for _, p := range st.Periods() {
+			if p.Closed {
+				out.ClosedPeriods = append(out.ClosedPeriods, strconv.FormatUint(uint64(p.Number), 10))
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, toStatus(err)
+	}
+	slices.SortStableFunc(rows, func(a, b arbiter.BudgetRow) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Parent, b.Parent), strings.Compare(a.Name, b.Name), cmp.Compare(a.Unit, b.Unit))
+	})
+	for i := range rows {
+		out.Budgets = append(out.Budgets, toBudget(&rows[i], pool))
+	}
+	return out, nil
+}
+
+// nodeName is the name of a budget row: "global", "provider/openai", "model/openai/gpt-5.4".
+func nodeName(kind arbiter.NodeKind, parent, name string) string {
+	switch {
+	case kind == arbiter.KindGlobal:
+		return kind.String()
+	case parent != "" && name == "":
+		return kind.String() + "/" + parent
+	case parent != "":
+		return kind.String() + "/" + parent + "/" + name
+	}
+	return kind.String() + "/" + name
+}
+
+func toBudget(r *arbiter.BudgetRow, pool string) *tbav1.Budget {
+	b := &tbav1.Budget{
+		Name: nodeName(r.Kind, r.Parent, r.Name), Kind: r.Kind.String(), Unit: "tokens", Pool: pool,
+		Spent: r.Spent, Held: r.Held, Assumed: r.Assumed, Shadow: r.Shadowed, ShadowOver: r.Shadow,
+		PeriodStart: stamp(r.Bounds.Start), PeriodEnd: stamp(r.Bounds.End),
+	}
+	if r.Period != 0 {
+		b.PeriodId = strconv.FormatUint(uint64(r.Period), 10)
+	}
+	if r.Unit == arbiter.UnitNanos {
+		b.Unit = "nano_usd"
+	}
+	if r.Limit == arbiter.Unlimited {
+		b.Unlimited = true
+		return b
+	}
+	b.Limit, b.Available = r.Limit, r.Available()
+	b.OverBy = max(r.Spent+r.Held+r.Assumed-r.Limit, 0)
+	return b
+}
+
+// ListClasses returns the agent classes, by name.
+func (s *adminService) ListClasses(ctx context.Context, m *tbav1.ListClassesRequest) (*tbav1.ListClassesResponse, error) {
+	pool, err := s.readPool(ctx, m.GetPool())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	var rows []arbiter.ClassRow
+	costs := map[string]int64{}
+	var limit arbiter.Tokens
+	if err := s.view(ctx, pool, func(st *arbiter.State) error {
+		rows = st.ClassRows()
+		if p := st.Policy(); p != nil {
+			limit = p.Global.Tokens
+		}
+		for _, b := range st.BudgetRows(0) {
+			if b.Kind == arbiter.KindClass && b.Unit == arbiter.UnitNanos {
+				costs[b.Name] = b.Spent + b.Assumed
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, toStatus(err)
+	}
+	waiting := map[string]engine.WaitingRow{}
+	for _, w := range s.reader.Waiting(pool) {
+		sum := waiting[w.Class]
+		sum.Count += w.Count
+		sum.Oldest = max(sum.Oldest, w.Oldest)
+		waiting[w.Class] = sum
+	}
+	out := &tbav1.ListClassesResponse{}
+	for i := range rows {
+		r := &rows[i]
+		c := &tbav1.AgentClass{
+			Name: r.Name, Share: fraction(r.Share), Priority: tbav1.Priority(r.Priority), Used: r.Spent + r.Assumed, Held: r.Held,
+			Waiting: int32(waiting[r.Name].Count), Leases: int32(r.Running), CostNanos: costs[r.Name],
+			OldestWaitMs: waiting[r.Name].Oldest.Milliseconds(), Pool: pool,
+		}
+		if limit != arbiter.Unlimited {
+			c.Guarantee = shareOf(r.Share, int64(limit))
+		}
+		out.Classes = append(out.Classes, c)
+	}
+	slices.SortFunc(out.Classes, func(a, b *tbav1.AgentClass) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// shareOf is f of n, rounded down, without overflow: n is at most 2^53.
+func shareOf(f arbiter.PPM, n int64) int64 {
+	whole := int64(arbiter.Whole)
+	return n/whole*int64(f) + n%whole*int64(f)/whole
+}
+
+// ListEvents returns recent events, oldest first.
+func (s *adminService) ListEvents(ctx context.Context, m *tbav1.ListEventsRequest) (*tbav1.ListEventsResponse, error) {
+	pool, err := s.readPool(ctx, m.GetPool())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	limit, err := pageSize(m.GetLimit())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	var kinds []arbiter.EventKind
+	for _, word := range m.GetTypes() {
+		kind, ok := arbiter.EventKindOf(word)
+		if !ok {
+			return nil, toStatus(invalid("types", "unknown_event_type", "%q is no type of event", cut(word)))
+		}
+		kinds = append(kinds, kind)
+	}
+	page, fault := s.feed.Events(pool, m.GetSinceSequence(), limit, kinds...)
+	if fault != nil {
+		return nil, toStatus(wirePool(asError(fault)))
+	}
+	out := &tbav1.ListEventsResponse{OldestSequence: page.Oldest, LastSequence: page.Last}
+	for i := range page.Events {
+		out.Events = append(out.Events, toEvent(&page.Events[i], pool))
+	}
+	return out, nil
+}
+
+func toEvent(e *engine.Event, pool string) *tbav1.Event {
+	m := &tbav1.Event{
+		Sequence: e.Sequence, Time: stamp(e.Wall), Type: e.Kind.String(), LeaseId: engine.FormatLeaseID(e.Lease), AgentId: e.Agent,
+		AgentClass: e.Class, Provider: e.Provider, Model: e.Model, Dimension: e.Dim.String(), Tokens: int64(e.Tokens), CostNanos: int64(e.Nanos),
+		TaskId: e.Task, Pool: pool,
+	}
+	if e.Period != 0 {
+		m.PeriodId = strconv.FormatUint(uint64(e.Period), 10)
+	}
+	if e.Until > e.At {
+		m.RetryAfterMs = ceilMillis(e.Until - e.At)
+	}
+	switch e.Kind {
+	case arbiter.EventBreaker:
+		m.To = e.State.String()
+		m.Message = fmt.Sprintf("breaker of %s is %s", rungName(e.Provider, e.Model), m.To)
+	case arbiter.EventThrottled:
+		m.Message = fmt.Sprintf("%s asked to wait %d ms", rungName(e.Provider, e.Model), m.RetryAfterMs)
+	case arbiter.EventPolicy:
+		m.To = strconv.FormatUint(e.Version, 10)
+		m.Message = "policy version " + m.To + " is in force"
+	case arbiter.EventLeaseExpired:
+		m.Reason = "ttl"
+		m.Message = fmt.Sprintf("lease of agent %s expired with %d tokens held", e.Agent, e.Tokens)
+	}
+	return m
+}
+
+func rungName(provider, model string) string {
+	if model == "" {
+		return provider
+	}
+	return provider + "/" + model
+}
+
+// GetStatus returns the state of the server and of one pool.
+func (s *adminService) GetStatus(ctx context.Context, m *tbav1.GetStatusRequest) (*tbav1.GetStatusResponse, error) {
+	pool, err := s.readPool(ctx, m.GetPool())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	status, fault := s.reader.PoolStatus(pool)
+	if fault != nil {
+		return nil, toStatus(wirePool(asError(fault)))
+	}
+	out := &tbav1.GetStatusResponse{
+		Version: s.about.Version, State: status.State, Message: status.Message, Pool: pool, Pools: s.reader.Pools(), Mode: "enforce",
+		Journal: s.about.Journal, Epoch: status.Epoch, Sequence: status.Seq, UptimeMs: time.Since(s.started).Milliseconds(),
+		Waiting: int64(status.Waiting), Subscribers: status.Subscribers, Writer: status.Writer, Warnings: s.about.Warnings,
+	}
+	if status.PolicyHash != [sha256.Size]byte{} {
+		out.PolicyHash = hex.EncodeToString(status.PolicyHash[:8])
+	}
+	if s.about.ConfigError != nil {
+		out.ConfigError = s.about.ConfigError()
+	}
+	if err := s.view(ctx, pool, func(st *arbiter.State) error {
+		counts := st.Counts()
+		out.LeasesOpen = counts.Running()
+		out.Backpressure = toSignalMessage(&engine.Pressure{Pressure: st.Pressure()})
+		if p := st.Policy(); p != nil && p.Shadow {
+			out.Mode = "shadow"
+		}
+		if periods := st.Periods(); len(periods) > 0 {
+			now := periods[len(periods)-1]
+			out.PeriodId = strconv.FormatUint(uint64(now.Number), 10)
+			out.PeriodStart, out.PeriodEnd = stamp(now.Start), stamp(now.End)
+		}
+		return nil
+	}); err != nil {
+		return nil, toStatus(err)
+	}
+	return out, nil
+}

@@ -1,0 +1,235 @@
+package rpc
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/catalog"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+)
+
+// parseLease reads a lease id. A text that no lease can have is refused as malformed, so that a mix-up of ids is seen at once.
+func parseLease(field, s string) (arbiter.LeaseID, *arbiter.Error) {
+	if s == "" {
+		return arbiter.LeaseID{}, invalid(field, "missing", "empty: send the lease_id of the grant")
+	}
+	id, err := engine.ParseLeaseID(s)
+	if err != nil {
+		return id, invalid(field, "bad_lease_id", "%q is no lease id (%d characters of 0-9 A-Z): send the lease_id of the grant as it came", cut(s), engine.LeaseIDLength)
+	}
+	return id, nil
+}
+
+// pressure is the part of a pool's backpressure that rides on every answer.
+type pressure struct {
+	level tbav1.BackpressureSignal_Level
+	delay int32
+}
+
+// toResponse is a decision as the wire carries it. now is the pool's logical time, for the rest of a repeated lease's life. asked is the model
+// of the request, for the text of a refusal.
+func toResponse(a *arbiter.Answer, now int64, p pressure, model string) *tbav1.LeaseResponse {
+	m := &tbav1.LeaseResponse{
+		Status:             tbav1.LeaseStatus(a.Status),
+		Backpressure:       p.level,
+		RecommendedDelayMs: p.delay,
+		Replayed:           a.Flags&arbiter.FlagRepeat != 0,
+	}
+	if a.Status == arbiter.Granted {
+		l := &a.Lease
+		if a.Flags&arbiter.FlagRepeat == 0 {
+			now = l.Granted
+		}
+		m.LeaseId = engine.FormatLeaseID(l.Lease)
+		m.AssignedProvider, m.AssignedModel = l.Provider, l.Model
+		m.GrantedTokens = int32(min(l.Tokens(), 1<<31-1))
+		m.EstimatedCostNanos = int64(l.Nanos)
+		m.TtlMs = floorMillis(l.Deadline - now)
+		m.TtlSeconds = int32(min(m.TtlMs/1000, 1<<31-1))
+		m.StartByMs = floorMillis(l.StartBy - now)
+		m.Phase = tbav1.Lease_Phase(l.Phase)
+		m.ShadowDenied = a.Check.Reason.String()
+		return m
+	}
+	c := &a.Check
+	m.Reason = c.Reason.String()
+	m.Limit, m.Used, m.Held, m.Asked = c.Limit, c.Used, c.Held, c.Asked
+	m.LimitName, m.LimitUnit = limitName(c), limitUnit(c)
+	if c.ResetsAt > 0 {
+		m.ResetsAt = timestamppb.New(time.Unix(0, c.ResetsAt))
+	}
+	if a.Status == arbiter.Deferred {
+		m.RetryAfterMs = ceilMillis(a.RetryAfter)
+		m.TtlSeconds = int32(min((m.RetryAfterMs+999)/1000, 1<<31-1))
+	}
+	m.Message = explain(a, m, model)
+	return m
+}
+
+// limitName names the limit that refused as Admin does: "global", "provider/openai", "class/batch".
+func limitName(c *arbiter.Check) string {
+	switch {
+	case c.ScopeKind == arbiter.KindGlobal && c.Scope == "":
+		if c.Unit == arbiter.UnitNone {
+			return ""
+		}
+		return arbiter.KindGlobal.String()
+	case c.Scope == "":
+		return c.ScopeKind.String()
+	}
+	return c.ScopeKind.String() + "/" + c.Scope
+}
+
+func limitUnit(c *arbiter.Check) string {
+	switch {
+	case c.Reason == arbiter.ReasonSlots, c.Of == arbiter.ReasonSlots:
+		return "slots"
+	case c.Unit == arbiter.UnitNanos:
+		return "nano_usd"
+	}
+	return c.Unit.String()
+}
+
+// explain is the refusal in words: what, where, the figures, what to do.
+func explain(a *arbiter.Answer, m *tbav1.LeaseResponse, model string) string {
+	c := &a.Check
+	var b strings.Builder
+	switch c.Reason {
+	case arbiter.ReasonUnpricedModel:
+		fmt.Fprintf(&b, "model %q has no price", model)
+		if near := nearestModel(model); near != "" {
+			fmt.Fprintf(&b, "; did you mean %q?", near)
+		}
+		b.WriteString(" Name a model of the catalogue, or give it a price in the file")
+		return b.String()
+	case arbiter.ReasonTooLarge:
+		fmt.Fprintf(&b, "the request is larger than %s allows at any time", orThis(m.LimitName))
+	case arbiter.ReasonBreaker:
+		fmt.Fprintf(&b, "%s is failing and waits for its next probe", orThis(m.LimitName))
+	case arbiter.ReasonHold:
+		fmt.Fprintf(&b, "%s asked to wait", orThis(m.LimitName))
+	case arbiter.ReasonExhausted:
+		fmt.Fprintf(&b, "the account at %s is used up", orThis(m.LimitName))
+	case arbiter.ReasonQueue:
+		b.WriteString("older or higher requests wait for the same room")
+	case arbiter.ReasonClass:
+		fmt.Fprintf(&b, "%s is above its share of the period budget", orThis(m.LimitName))
+	default:
+		fmt.Fprintf(&b, "no room under %s of %s", m.Reason, orThis(m.LimitName))
+	}
+	if m.LimitUnit != "" {
+		fmt.Fprintf(&b, ": limit %d, used %d, held %d, asked %d %s", m.Limit, m.Used, m.Held, m.Asked, m.LimitUnit)
+	}
+	switch {
+	case a.Status == arbiter.Deferred:
+		b.WriteString("; ask again in ")
+		b.WriteString(strconv.FormatInt(m.RetryAfterMs, 10))
+		b.WriteString(" ms with the ticket")
+	case m.ResetsAt != nil:
+		b.WriteString("; resets at ")
+		b.WriteString(m.ResetsAt.AsTime().Format(time.RFC3339))
+	case c.Reason == arbiter.ReasonTooLarge:
+		b.WriteString("; ask for less")
+	}
+	return b.String()
+}
+
+func orThis(name string) string {
+	if name == "" {
+		return "every provider"
+	}
+	return name
+}
+
+// nearestModel is the catalogue's id that resembles an unknown one most, or "".
+func nearestModel(model string) string {
+	if model == "" {
+		return ""
+	}
+	var ids []string
+	for _, m := range catalog.Embedded().Models() {
+		ids = append(append(ids, m.ID), m.Aliases...)
+	}
+	return catalog.Nearest(model, ids)
+}
+
+// commitFlags are the flags of an answer that a commit reports, in the order of the wire.
+var commitFlags = [...]struct {
+	bit  arbiter.Flags
+	wire tbav1.CommitResponse_Flag
+}{
+	{arbiter.FlagLate, tbav1.CommitResponse_LATE},
+	{arbiter.FlagAfterRelease, tbav1.CommitResponse_AFTER_RELEASE},
+	{arbiter.FlagRecreated, tbav1.CommitResponse_RECREATED},
+	{arbiter.FlagEstimated, tbav1.CommitResponse_ESTIMATED},
+	{arbiter.FlagOverrun, tbav1.CommitResponse_OVERRUN},
+}
+
+func toCommitResponse(a *arbiter.Answer, p pressure) *tbav1.CommitResponse {
+	m := &tbav1.CommitResponse{
+		RecordedTokens: int64(a.Tokens), CostNanos: int64(a.Nanos),
+		Backpressure: p.level, RecommendedDelayMs: p.delay,
+	}
+	if a.Result <= arbiter.UnknownLease {
+		m.Result = tbav1.CommitResponse_Result(a.Result)
+	} else {
+		m.Result = tbav1.CommitResponse_UNKNOWN_LEASE
+	}
+	for _, f := range commitFlags {
+		if a.Flags&f.bit != 0 {
+			m.Flags = append(m.Flags, f.wire)
+		}
+	}
+	return m
+}
+
+func toReleaseResponse(a *arbiter.Answer, p pressure) *tbav1.ReleaseResponse {
+	m := &tbav1.ReleaseResponse{Backpressure: p.level, RecommendedDelayMs: p.delay, RetryAfterMs: ceilMillis(a.RetryAfter)}
+	switch a.Result {
+	case arbiter.Released:
+		m.Result = tbav1.ReleaseResponse_RELEASED
+	case arbiter.AlreadyReleased:
+		m.Result = tbav1.ReleaseResponse_ALREADY_RELEASED
+	case arbiter.AlreadyCommitted:
+		m.Result = tbav1.ReleaseResponse_ALREADY_COMMITTED
+	case arbiter.TooOld:
+		m.Result = tbav1.ReleaseResponse_TOO_OLD
+	default:
+		m.Result = tbav1.ReleaseResponse_UNKNOWN_LEASE
+	}
+	return m
+}
+
+// leaseGone is the refusal of an extension or signal that came too late: nil when the lease lives.
+func leaseGone(a *arbiter.Answer) *arbiter.Error {
+	switch a.Result {
+	case arbiter.UnknownLease, arbiter.TooOld:
+		return arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease here: ask for a new one")
+	case arbiter.LeaseExpired:
+		if a.Lease.Phase == arbiter.RevokedPhase {
+			return arbiter.Errorf(arbiter.CodePrecondition, "revoked", "lease_id: the lease was revoked: stop the call and commit what it used")
+		}
+		return arbiter.Errorf(arbiter.CodePrecondition, "expired", "lease_id: the lease has expired: commit what the call used, and ask for a new one")
+	case arbiter.LeaseResolved:
+		return arbiter.Errorf(arbiter.CodePrecondition, "resolved", "lease_id: the lease was committed or released already")
+	}
+	return nil
+}
+
+func toExtendResponse(a *arbiter.Answer, now int64, p pressure) *tbav1.ExtendLeaseResponse {
+	ttl := floorMillis(a.Lease.Deadline - now)
+	return &tbav1.ExtendLeaseResponse{
+		TtlMs: ttl, TtlSeconds: int32(min(ttl/1000, 1<<31-1)), Phase: tbav1.Lease_Phase(a.Lease.Phase),
+		Backpressure: p.level, RecommendedDelayMs: p.delay,
+	}
+}
+
+func toSignalResponse(a *arbiter.Answer, p pressure) *tbav1.SignalLeaseResponse {
+	return &tbav1.SignalLeaseResponse{Phase: tbav1.Lease_Phase(a.Lease.Phase), Backpressure: p.level, RecommendedDelayMs: p.delay}
+}

@@ -1,0 +1,265 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+)
+
+// arbiterService is the service of leases, on both ports.
+type arbiterService struct {
+	tbav1.UnimplementedTokenBudgetArbiterServer
+	*Server
+}
+
+// requestOp translates a request into r for the engine.
+func (s *Server) requestOp(m *tbav1.LeaseRequest, c *identity.Caller, r *arbiter.Request) (engine.Op, *arbiter.Error) {
+	if err := checkRequest(m); err != nil {
+		return engine.Op{}, err
+	}
+	pool, err := c.PoolFor(m.GetPool())
+	if err != nil {
+		return engine.Op{}, err
+	}
+	var policy *arbiter.Policy
+	if m.GetPriority() > tbav1.Priority_LOW || c.HasCeiling {
+		if policy, err = s.policy(pool); err != nil {
+			return engine.Op{}, err
+		}
+	}
+	if err := toRequest(m, c, policy, r); err != nil {
+		return engine.Op{}, err
+	}
+	r.Lease = engine.NewLeaseID(c.Principal, m.GetAgentId(), m.GetRequestId())
+	return engine.Op{
+		Pool: pool, Command: r, Ticket: m.GetTicket(), DryRun: m.GetDryRun(),
+		MaxWait:  time.Duration(m.GetMaxWaitMs()) * time.Millisecond,
+		Deadline: time.Duration(m.GetDeadlineMs()) * time.Millisecond,
+	}, nil
+}
+
+// leasePool is the pool of a command on a lease. Without a word about it the token decides, which is signed for this principal.
+func leasePool(c *identity.Caller, asked string, token []byte) (string, *arbiter.Error) {
+	if asked == "" && c.Pool == "" && len(token) > 0 {
+		return "", nil
+	}
+	return c.PoolFor(asked)
+}
+
+func commitOp(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) (engine.Op, *arbiter.Error) {
+	pool, err := leasePool(c, m.GetPool(), m.GetLeaseToken())
+	if err != nil {
+		return engine.Op{}, err
+	}
+	if err := toCommit(m, c, cmd); err != nil {
+		return engine.Op{}, err
+	}
+	return engine.Op{Pool: pool, Command: cmd, Token: m.GetLeaseToken()}, nil
+}
+
+func releaseOp(m *tbav1.LeaseRelease, c *identity.Caller, cmd *arbiter.Release) (engine.Op, *arbiter.Error) {
+	pool, err := leasePool(c, m.GetPool(), m.GetLeaseToken())
+	if err != nil {
+		return engine.Op{}, err
+	}
+	if err := toRelease(m, c, cmd); err != nil {
+		return engine.Op{}, err
+	}
+	return engine.Op{Pool: pool, Command: cmd, Token: m.GetLeaseToken()}, nil
+}
+
+// extendOp and signalOp have no use for claims, but the token may tell the pool.
+func (s *Server) extendOp(m *tbav1.ExtendLeaseRequest, c *identity.Caller) (engine.Op, *arbiter.Error) {
+	cmd, err := toExtend(m, c)
+	if err != nil {
+		return engine.Op{}, err
+	}
+	pool, err := s.tokenPool(c, m.GetPool(), m.GetLeaseToken())
+	return engine.Op{Pool: pool, Command: &cmd}, err
+}
+
+func (s *Server) signalOp(m *tbav1.SignalLeaseRequest, c *identity.Caller) (engine.Op, *arbiter.Error) {
+	cmd, err := toSignal(m, c)
+	if err != nil {
+		return engine.Op{}, err
+	}
+	pool, err := s.tokenPool(c, m.GetPool(), m.GetLeaseToken())
+	return engine.Op{Pool: pool, Command: &cmd}, err
+}
+
+func (s *Server) tokenPool(c *identity.Caller, asked string, token []byte) (string, *arbiter.Error) {
+	if asked == "" && c.Pool == "" && len(token) > 0 {
+		if pool := s.engine.TokenPool(token); pool != "" {
+			return pool, nil
+		}
+	}
+	return c.PoolFor(asked)
+}
+
+// RequestLease decides one request, and the commits that ride on it in the same pass of the pool.
+func (s *arbiterService) RequestLease(ctx context.Context, m *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionLease)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	op, err := s.requestOp(m, c, new(arbiter.Request))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if len(m.GetSettle()) > 0 {
+		return s.settleAndRequest(ctx, m, op, c)
+	}
+	out, fault := s.engine.Do(ctx, op)
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	return s.leaseResponse(&out, op.Pool, m.GetModel()), nil
+}
+
+// settleAndRequest answers each commit on its own, whatever becomes of the request. Only when the request gets no verdict the whole call fails:
+// then the commits are counted all the same, and repeating them is harmless.
+func (s *arbiterService) settleAndRequest(ctx context.Context, m *tbav1.LeaseRequest, op engine.Op, c *identity.Caller) (*tbav1.LeaseResponse, error) {
+	settled := make([]*tbav1.SettledCommit, len(m.GetSettle()))
+	ops := make([]engine.Op, 0, len(settled)+1)
+	places := make([]int, 0, len(settled))
+	for i, commit := range m.GetSettle() {
+		settled[i] = &tbav1.SettledCommit{LeaseId: commit.GetLeaseId()}
+		o, err := commitOp(commit, c, new(arbiter.Commit))
+		if err != nil {
+			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(err)}
+			continue
+		}
+		ops, places = append(ops, o), append(places, i)
+	}
+	ops = append(ops, op)
+	replies := s.engine.DoAll(ctx, ops)
+	for j, i := range places {
+		if r := &replies[j]; r.Err != nil {
+			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(r.Err)}
+		} else {
+			settled[i].Outcome = &tbav1.SettledCommit_Commit{Commit: commitResponse(&r.Outcome)}
+		}
+	}
+	last := &replies[len(replies)-1]
+	if last.Err != nil {
+		return nil, toStatus(last.Err)
+	}
+	out := s.leaseResponse(&last.Outcome, op.Pool, m.GetModel())
+	out.Settled = settled
+	return out, nil
+}
+
+func pressureOf(o *engine.Outcome) pressure {
+	return pressure{level: tbav1.BackpressureSignal_Level(o.Level), delay: o.DelayMS}
+}
+
+func (s *Server) leaseResponse(o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
+	now := o.Answer.Lease.Granted
+	if o.Answer.Flags&arbiter.FlagRepeat != 0 {
+		now = s.now(pool)
+	}
+	m := toResponse(&o.Answer, now, pressureOf(o), model)
+	m.LeaseToken, m.Ticket = o.Token, o.Ticket
+	m.DecisionId = o.Decision.String()
+	return m
+}
+
+func commitResponse(o *engine.Outcome) *tbav1.CommitResponse {
+	return toCommitResponse(&o.Answer, pressureOf(o))
+}
+
+func releaseResponse(o *engine.Outcome) *tbav1.ReleaseResponse {
+	m := toReleaseResponse(&o.Answer, pressureOf(o))
+	m.Ticket = o.Ticket
+	return m
+}
+
+// CommitLease ends a lease with what was used.
+func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) (*tbav1.CommitResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionLease)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	op, err := commitOp(m, c, new(arbiter.Commit))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out, fault := s.engine.Do(ctx, op)
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	return commitResponse(&out), nil
+}
+
+// ReleaseLease ends a lease whose call used nothing.
+func (s *arbiterService) ReleaseLease(ctx context.Context, m *tbav1.LeaseRelease) (*tbav1.ReleaseResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionLease)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	op, err := releaseOp(m, c, new(arbiter.Release))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out, fault := s.engine.Do(ctx, op)
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	return releaseResponse(&out), nil
+}
+
+// ExtendLease keeps the lease of a long call alive.
+func (s *arbiterService) ExtendLease(ctx context.Context, m *tbav1.ExtendLeaseRequest) (*tbav1.ExtendLeaseResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionLease)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	op, err := s.extendOp(m, c)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out, fault := s.engine.Do(ctx, op)
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	if err := leaseGone(&out.Answer); err != nil {
+		return nil, toStatus(err)
+	}
+	return toExtendResponse(&out.Answer, s.now(op.Pool), pressureOf(&out)), nil
+}
+
+// SignalLease reports an event of a running call.
+func (s *arbiterService) SignalLease(ctx context.Context, m *tbav1.SignalLeaseRequest) (*tbav1.SignalLeaseResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionLease)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	op, err := s.signalOp(m, c)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out, fault := s.engine.Do(ctx, op)
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	if err := leaseGone(&out.Answer); err != nil {
+		return nil, toStatus(err)
+	}
+	return toSignalResponse(&out.Answer, pressureOf(&out)), nil
+}
+
+// Explain will return the record of a decision; records are not kept yet.
+func (s *arbiterService) Explain(ctx context.Context, m *tbav1.ExplainRequest) (*tbav1.Decision, error) {
+	if _, err := s.gate.caller(ctx, identity.ActionRead); err != nil {
+		return nil, toStatus(err)
+	}
+	return nil, toStatus(notBuilt("Explain", "the refusal itself carries limit, used, held and asked"))
+}
+
+func notBuilt(call, instead string) *arbiter.Error {
+	return arbiter.Errorf(arbiter.CodeUnimplemented, "not_built", "%s is in the contract, but not built yet: %s", call, instead)
+}

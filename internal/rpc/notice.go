@@ -1,0 +1,206 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+)
+
+// answer makes the frame that answers a call.
+func (x *session) answer(c *sessionCall, r *engine.Reply) *tbav1.SessionResponse_Frame {
+	if r.Err != nil {
+		return errorFrame(c.frame, r.Err)
+	}
+	f := &tbav1.SessionResponse_Frame{Id: c.frame}
+	switch c.kind {
+	case callRequest:
+		f.Answer = &tbav1.SessionResponse_Frame_Lease{Lease: x.leaseResponse(&r.Outcome, c.pool, c.model)}
+	case callCommit:
+		f.Answer = &tbav1.SessionResponse_Frame_Commit{Commit: commitResponse(&r.Outcome)}
+	case callRelease:
+		f.Answer = &tbav1.SessionResponse_Frame_Release{Release: releaseResponse(&r.Outcome)}
+	case callExtend:
+		if err := leaseGone(&r.Answer); err != nil {
+			return errorFrame(c.frame, err)
+		}
+		f.Answer = &tbav1.SessionResponse_Frame_Extend{Extend: toExtendResponse(&r.Answer, x.now(c.pool), pressureOf(&r.Outcome))}
+	case callSignal:
+		if err := leaseGone(&r.Answer); err != nil {
+			return errorFrame(c.frame, err)
+		}
+		f.Answer = &tbav1.SessionResponse_Frame_Signal{Signal: toSignalResponse(&r.Answer, pressureOf(&r.Outcome))}
+	}
+	return f
+}
+
+// track remembers the leases that the session holds, to tell when one is revoked or has expired. mu is held.
+func (x *session) track(c *sessionCall, r *engine.Reply) {
+	if r.Err != nil {
+		return
+	}
+	switch c.kind {
+	case callRequest:
+		if r.Answer.Status == arbiter.Granted && r.Token != nil {
+			x.hold(r.Answer.Lease.Lease, c.pool)
+		}
+	case callCommit, callRelease:
+		delete(x.held, c.lease)
+	}
+}
+
+// hold remembers one lease and follows the events of its pool from then on. mu is held.
+func (x *session) hold(id arbiter.LeaseID, pool string) {
+	x.held[id] = struct{}{}
+	if _, followed := x.pools[pool]; followed {
+		return
+	}
+	x.pools[pool] = struct{}{}
+	page, err := x.feed.Events(pool, 0, 1)
+	if err != nil {
+		return // the pool was closed meanwhile: its sessions end soon
+	}
+	go x.followPool(pool, max(page.Last, 1))
+}
+
+// followPool tells of ended leases until the session ends.
+func (x *session) followPool(pool string, since uint64) {
+	for {
+		news, err := x.feed.Follow(pool)
+		if err != nil {
+			return
+		}
+		for {
+			page, err := x.feed.Events(pool, since, 1000, arbiter.EventLeaseRevoked, arbiter.EventLeaseExpired, arbiter.EventLeaseAssumed)
+			if err != nil {
+				return
+			}
+			for i := range page.Events {
+				x.tellEnd(pool, &page.Events[i])
+			}
+			if len(page.Events) == 0 {
+				since = max(page.Last, since)
+				break
+			}
+			since = page.Events[len(page.Events)-1].Sequence
+		}
+		select {
+		case <-news:
+		case <-x.ctx.Done():
+			return
+		}
+	}
+}
+
+// tellEnd notifies the client when the event is about a lease of this session.
+func (x *session) tellEnd(pool string, e *engine.Event) {
+	x.mu.Lock()
+	_, mine := x.held[e.Lease]
+	if mine && e.Kind != arbiter.EventLeaseRevoked {
+		delete(x.held, e.Lease)
+	}
+	x.mu.Unlock()
+	if !mine {
+		return
+	}
+	m := &tbav1.Revocation{LeaseId: engine.FormatLeaseID(e.Lease), Reason: "expired"}
+	if e.Kind == arbiter.EventLeaseRevoked {
+		m.Reason = "revoked"
+		m.EndsInMs = x.endsIn(pool, e.Lease)
+	}
+	x.notice(&tbav1.SessionResponse_Frame{Answer: &tbav1.SessionResponse_Frame_Revocation{Revocation: m}}, false)
+}
+
+func (x *session) endsIn(pool string, id arbiter.LeaseID) (ms int64) {
+	_ = x.view(x.ctx, pool, func(s *arbiter.State) error { // a pool that cannot be seen leaves it at 0: the lease has ended
+		if l, ok := s.Lease(id); ok && l.Phase.Live() {
+			ms = floorMillis(l.Deadline - s.Now())
+		}
+		return nil
+	})
+	return ms
+}
+
+// subscribeFrame begins a subscription under a frame id. Its goroutine keeps nothing for a client that reads slowly.
+func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *arbiter.Error {
+	watch, err := x.subscribe(m, x.caller)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(x.ctx)
+	x.mu.Lock()
+	_, taken := x.watches[id]
+	full := len(x.watches) >= sessionWatches
+	if !taken && !full {
+		x.watches[id] = stop
+	}
+	x.mu.Unlock()
+	if taken || full {
+		stop()
+		watch.Close()
+		return invalid("frames.id", "frame_id_in_use", "%d: at most %d subscriptions with ids of their own run on one session", id, sessionWatches)
+	}
+	go func() {
+		defer watch.Close()
+		_ = x.follow(ctx, watch, time.Duration(m.GetMinIntervalMs())*time.Millisecond, func(p *engine.Pressure) error {
+			select {
+			case x.notices <- notice{frame: &tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Backpressure{Backpressure: toSignalMessage(p)}}}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}) // it ends by cancel or with the session
+		x.mu.Lock()
+		delete(x.watches, id)
+		x.open++ // its end is answered like that of any frame
+		x.mu.Unlock()
+		x.notice(errorFrame(id, context.Canceled), true)
+		stop()
+	}()
+	return nil
+}
+
+// sendNotices sends what nobody asked for and what never reached the engine, as much of it at once as there is.
+func (x *session) sendNotices() {
+	var frames []*tbav1.SessionResponse_Frame
+	draining := x.draining
+	for {
+		frames = frames[:0]
+		answers := 0
+		take := func(n notice) {
+			frames = append(frames, n.frame)
+			if n.answers {
+				answers++
+			}
+		}
+		select {
+		case n := <-x.notices:
+			take(n)
+		case <-draining:
+			draining = nil
+			take(notice{frame: &tbav1.SessionResponse_Frame{Answer: &tbav1.SessionResponse_Frame_Drain{Drain: &tbav1.DrainNotice{
+				Reason: "the server goes down: open the next session elsewhere or in a while", ClosesInMs: x.closesIn.Load(), RetryAfterMs: 1000,
+			}}}})
+		case <-x.closed:
+			x.cancel(errClosing())
+			return
+		case <-x.ctx.Done():
+			return
+		}
+		for more := true; more && len(frames) < sendFrames; {
+			select {
+			case n := <-x.notices:
+				take(n)
+			default:
+				more = false
+			}
+		}
+		if err := x.send(frames); err != nil {
+			x.cancel(err)
+			return
+		}
+		x.sent(answers)
+	}
+}

@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+)
+
+// RevokeLease tells a holder, or a tree of them, to stop. It is logged before it is answered.
+func (s *adminService) RevokeLease(ctx context.Context, m *tbav1.RevokeLeaseRequest) (*tbav1.RevokeLeaseResponse, error) {
+	c, err := s.gate.caller(ctx, identity.ActionAct)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if err := firstError(checkID("pool", m.GetPool()), checkReason(m.GetReason())); err != nil {
+		return nil, toStatus(err)
+	}
+	pool, err := c.PoolFor(m.GetPool())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	id, err := parseLease("lease_id", m.GetLeaseId())
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	// Whom it will hit is read before, since the answer only counts: leases under it, children of children included.
+	var ids []string
+	if err := s.view(ctx, pool, func(st *arbiter.State) error {
+		ids = revocable(st, id, m.GetTree())
+		return nil
+	}); err != nil {
+		return nil, toStatus(err)
+	}
+	out, fault := s.engine.Do(ctx, engine.Op{Pool: pool, Command: &arbiter.Revoke{Lease: id, Tree: m.GetTree()}})
+	if fault == nil && out.Answer.Result == arbiter.UnknownLease {
+		fault = arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease in pool %s", pool)
+	}
+	if fault != nil {
+		return nil, toStatus(fault)
+	}
+	s.log.InfoContext(ctx, "lease revoked", "actor", c.Name, "pool", pool, "lease", m.GetLeaseId(), "tree", m.GetTree(), "revoked", out.Answer.Revoked, "reason", cleanText(m.GetReason()))
+	return &tbav1.RevokeLeaseResponse{LeaseIds: ids[:min(len(ids), out.Answer.Revoked)]}, nil
+}
+
+// revocable lists the lease and, with tree, the leases under it, as far as they can still be told to stop.
+func revocable(st *arbiter.State, id arbiter.LeaseID, tree bool) []string {
+	can := func(p arbiter.Phase) bool { return p == arbiter.Reserved || p == arbiter.Active }
+	var ids []string
+	if l, ok := st.Lease(id); ok && can(l.Phase) {
+		ids = append(ids, engine.FormatLeaseID(id))
+	}
+	if !tree {
+		return ids
+	}
+	rows := st.LeaseRows(arbiter.LeaseFilter{Ended: true, Limit: 1 << 30})
+	under := map[arbiter.LeaseID]bool{id: true}
+	for grew := true; grew; {
+		grew = false
+		for i := range rows {
+			r := &rows[i]
+			if under[r.Lease] || r.Parent == (arbiter.LeaseID{}) || !under[r.Parent] {
+				continue
+			}
+			under[r.Lease], grew = true, true
+			if can(r.Phase) {
+				ids = append(ids, engine.FormatLeaseID(r.Lease))
+			}
+		}
+	}
+	return ids
+}
+
+// checkReason wants a reason: an operator action without one cannot be understood later.
+func checkReason(reason string) *arbiter.Error {
+	if reason == "" {
+		return invalid("reason", "missing", "empty: say why, it is audited")
+	}
+	return checkBytes("reason", len(reason), maxText)
+}
+
+// act refuses an action that does not exist yet, but only to somebody who might take it.
+func (s *adminService) act(ctx context.Context, call, instead string) error {
+	if _, err := s.gate.caller(ctx, identity.ActionAct); err != nil {
+		return toStatus(err)
+	}
+	return toStatus(notBuilt(call, instead))
+}
+
+// RaiseBudget is not built yet.
+func (s *adminService) RaiseBudget(ctx context.Context, _ *tbav1.RaiseBudgetRequest) (*tbav1.RaiseBudgetResponse, error) {
+	return nil, s.act(ctx, "RaiseBudget", "change the limit in the file and reload it")
+}
+
+// DrainProvider is not built yet.
+func (s *adminService) DrainProvider(ctx context.Context, _ *tbav1.DrainProviderRequest) (*tbav1.DrainProviderResponse, error) {
+	return nil, s.act(ctx, "DrainProvider", "set the provider's allocated_tokens to what it has spent and reload the file")
+}
+
+// ResumeProvider is not built yet.
+func (s *adminService) ResumeProvider(ctx context.Context, _ *tbav1.ResumeProviderRequest) (*tbav1.ResumeProviderResponse, error) {
+	return nil, s.act(ctx, "ResumeProvider", "set the provider's allocated_tokens back and reload the file")
+}
+
+// ResetLearned is not built yet.
+func (s *adminService) ResetLearned(ctx context.Context, _ *tbav1.ResetLearnedRequest) (*tbav1.ResetLearnedResponse, error) {
+	return nil, s.act(ctx, "ResetLearned", "set lease.ttl in the file and reload it")
+}
+
+// ReportShadow is not built yet.
+func (s *adminService) ReportShadow(ctx context.Context, _ *tbav1.ReportShadowRequest) (*tbav1.ReportShadowResponse, error) {
+	if _, err := s.gate.caller(ctx, identity.ActionRead); err != nil {
+		return nil, toStatus(err)
+	}
+	return nil, toStatus(notBuilt("ReportShadow", "tba_lease_requests_total counts grants by the reason that would have refused"))
+}

@@ -1,0 +1,384 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+)
+
+const (
+	// sessionCalls bounds the unanswered frames of one session: ten thousand blocking callers may share it.
+	sessionCalls = 16 << 10
+	// sendFrames bounds the frames of one message, so that it stays below the 256 KiB that clients accept.
+	sendFrames = 512
+	// sessionWatches bounds the subscriptions of one session.
+	sessionWatches = 64
+)
+
+// session is one Session stream. Three goroutines share it however many calls are under way: one reads frames and hands them to the engine
+// in their order, one sends answers as they are ready, many in a message, one sends notices: errors found at the door, backpressure,
+// revocations, the end of the server.
+type session struct {
+	*Server
+	stream grpc.BidiStreamingServer[tbav1.SessionRequest, tbav1.SessionResponse]
+	caller *identity.Caller
+	pipe   *engine.Pipe
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	sendMu sync.Mutex // one message at a time, from answers and notices
+
+	notices chan notice // bounded: a client that reads nothing is not read either
+
+	mu      sync.Mutex
+	calls   []sessionCall // by tag of the pipe
+	free    []uint64
+	waiting map[uint64]uint64             // frame id → tag, of requests that may wait
+	watches map[uint64]context.CancelFunc // frame id → end of a subscription
+	held    map[arbiter.LeaseID]struct{}  // granted here and not ended here
+	pools   map[string]struct{}           // whose events are followed
+	open    int                           // frames whose answer was not sent
+	ended   bool                          // the client sends no more
+
+	// The reader's own, reused from message to message: the engine copies commands before SubmitAll returns.
+	tags     []uint64
+	ops      []engine.Op
+	errs     []error
+	requests []arbiter.Request
+	commits  []arbiter.Commit
+}
+
+// sessionCall is what is remembered of a frame until it is answered.
+type sessionCall struct {
+	frame uint64
+	kind  callKind
+	pool  string
+	model string
+	lease arbiter.LeaseID
+}
+
+// notice is a frame on its way to the client. answers says that it answers a frame that is counted as open.
+type notice struct {
+	frame   *tbav1.SessionResponse_Frame
+	answers bool
+}
+
+type callKind uint8
+
+const (
+	callRequest callKind = iota
+	callCommit
+	callRelease
+	callExtend
+	callSignal
+)
+
+// errEnded is why a session ends that the client closed in order.
+var errEnded = errors.New("the client ended the session")
+
+// Session carries all calls in frames on one stream, pipelined.
+func (s *arbiterService) Session(stream grpc.BidiStreamingServer[tbav1.SessionRequest, tbav1.SessionResponse]) error {
+	c, err := s.gate.caller(stream.Context(), identity.ActionListen)
+	if err != nil {
+		return toStatus(err)
+	}
+	x := &session{
+		Server: s.Server, stream: stream, caller: c, pipe: s.engine.NewPipe(sessionCalls),
+		notices: make(chan notice, 256),
+		waiting: map[uint64]uint64{}, watches: map[uint64]context.CancelFunc{},
+		held: map[arbiter.LeaseID]struct{}{}, pools: map[string]struct{}{},
+	}
+	x.ctx, x.cancel = context.WithCancelCause(stream.Context())
+	var running sync.WaitGroup
+	running.Go(x.sendNotices)
+	go x.read() // Recv ends only when this function has returned, so nobody waits for it
+	fault := x.sendAnswers()
+	x.cancel(fault)
+	x.pipe.Close()
+	running.Wait()
+	if cause := context.Cause(x.ctx); !errors.Is(cause, errEnded) && !errors.Is(cause, context.Canceled) {
+		return toStatus(cause)
+	}
+	return nil
+}
+
+// read takes messages until the client or the session ends.
+func (x *session) read() {
+	for {
+		m, err := x.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			x.mu.Lock()
+			x.ended = true
+			done := x.open == 0
+			x.mu.Unlock()
+			if done {
+				x.cancel(errEnded)
+			}
+			return
+		}
+		if err != nil {
+			x.cancel(context.Canceled)
+			return
+		}
+		if err := x.submit(m.GetFrames()); err != nil {
+			x.cancel(err)
+			return
+		}
+	}
+}
+
+// submit hands the frames of one message to the engine in one go.
+func (x *session) submit(frames []*tbav1.SessionRequest_Frame) error {
+	x.tags, x.ops = x.tags[:0], x.ops[:0]
+	x.requests, x.commits = sized(x.requests, len(frames)), sized(x.commits, len(frames))
+	for _, f := range frames {
+		if f.GetId() == 0 {
+			return invalid("frames.id", "missing", "0: give each frame an id, answers carry it")
+		}
+		call := sessionCall{frame: f.GetId()}
+		op, ok, err := x.translate(f, &call)
+		switch {
+		case err != nil:
+			x.answerError(f.GetId(), err)
+		case ok:
+			tag, err := x.enter(call, op.MaxWait > 0)
+			if err != nil {
+				x.answerError(f.GetId(), err)
+				continue
+			}
+			x.tags, x.ops = append(x.tags, tag), append(x.ops, op)
+		}
+	}
+	if len(x.ops) == 0 {
+		return nil
+	}
+	x.errs = sized(x.errs, len(x.ops))[:len(x.ops)]
+	x.pipe.SubmitAll(x.tags, x.ops, x.errs)
+	for i, err := range x.errs {
+		if err != nil {
+			x.notice(errorFrame(x.leave(x.tags[i]).frame, err), true)
+			x.errs[i] = nil
+		}
+	}
+	return nil
+}
+
+// sized returns an empty slice with room for n, so that pointers into it stay good while it is filled.
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, 0, n)
+	}
+	return s[:0]
+}
+
+// translate makes an op of a frame. ok is false when the frame is none for the engine, or was dealt with.
+func (x *session) translate(f *tbav1.SessionRequest_Frame, call *sessionCall) (op engine.Op, ok bool, err *arbiter.Error) {
+	switch f.GetCall().(type) {
+	case *tbav1.SessionRequest_Frame_Subscribe:
+		return op, false, x.subscribeFrame(f.GetId(), f.GetSubscribe())
+	case *tbav1.SessionRequest_Frame_Cancel:
+		x.cancelFrame(f.GetCancel().GetId())
+		return op, false, nil
+	}
+	if err := x.caller.Allow(identity.ActionLease); err != nil {
+		return op, false, err
+	}
+	switch m := f.GetCall().(type) {
+	case *tbav1.SessionRequest_Frame_Request:
+		x.requests = append(x.requests, arbiter.Request{})
+		call.kind, call.model = callRequest, m.Request.GetModel()
+		op, err = x.requestOp(m.Request, x.caller, &x.requests[len(x.requests)-1])
+		if err == nil && len(m.Request.GetSettle()) > 0 {
+			return op, false, x.settleFrame(f.GetId(), m.Request, op)
+		}
+	case *tbav1.SessionRequest_Frame_Commit:
+		x.commits = append(x.commits, arbiter.Commit{})
+		cmd := &x.commits[len(x.commits)-1]
+		call.kind = callCommit
+		op, err = commitOp(m.Commit, x.caller, cmd)
+		call.lease = cmd.Lease
+	case *tbav1.SessionRequest_Frame_Release:
+		call.kind = callRelease
+		cmd := new(arbiter.Release)
+		op, err = releaseOp(m.Release, x.caller, cmd)
+		call.lease = cmd.Lease
+	case *tbav1.SessionRequest_Frame_Extend:
+		call.kind = callExtend
+		op, err = x.extendOp(m.Extend, x.caller)
+	case *tbav1.SessionRequest_Frame_Signal:
+		call.kind = callSignal
+		op, err = x.signalOp(m.Signal, x.caller)
+	default:
+		err = invalid("frames.call", "missing", "frame %d has no call that this server knows: set exactly one", f.GetId())
+	}
+	call.pool = op.Pool
+	return op, err == nil, err
+}
+
+// enter remembers a call and returns its tag.
+func (x *session) enter(call sessionCall, mayWait bool) (uint64, *arbiter.Error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if mayWait {
+		if _, taken := x.waiting[call.frame]; taken {
+			return 0, invalid("frames.id", "frame_id_in_use", "%d names a frame that is not answered yet: give each its own", call.frame)
+		}
+	}
+	var tag uint64
+	if n := len(x.free); n > 0 {
+		tag, x.free = x.free[n-1], x.free[:n-1]
+		x.calls[tag] = call
+	} else {
+		tag = uint64(len(x.calls))
+		x.calls = append(x.calls, call)
+	}
+	if mayWait {
+		x.waiting[call.frame] = tag
+	}
+	x.open++
+	return tag, nil
+}
+
+// leave forgets a call and returns it.
+func (x *session) leave(tag uint64) sessionCall {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.leaveLocked(tag)
+}
+
+func (x *session) leaveLocked(tag uint64) sessionCall {
+	call := x.calls[tag]
+	x.calls[tag] = sessionCall{}
+	x.free = append(x.free, tag)
+	if t, ok := x.waiting[call.frame]; ok && t == tag {
+		delete(x.waiting, call.frame)
+	}
+	return call
+}
+
+// sent counts answers that are on their way. After the last one of a session that the client has closed, the session ends.
+func (x *session) sent(n int) {
+	x.mu.Lock()
+	x.open -= n
+	done := x.ended && x.open == 0
+	x.mu.Unlock()
+	if done {
+		x.cancel(errEnded)
+	}
+}
+
+// cancelFrame gives up a request that waits or ends a subscription. Unknown ids are answered or never came: nothing to do.
+func (x *session) cancelFrame(id uint64) {
+	x.mu.Lock()
+	tag, waits := x.waiting[id]
+	stop := x.watches[id]
+	x.mu.Unlock()
+	if waits {
+		x.pipe.Cancel(tag)
+	}
+	if stop != nil {
+		stop()
+	}
+}
+
+// answerError answers a frame that the engine never saw.
+func (x *session) answerError(id uint64, err error) {
+	x.mu.Lock()
+	x.open++
+	x.mu.Unlock()
+	x.notice(errorFrame(id, err), true)
+}
+
+// notice hands a frame to the goroutine that sends notices. It blocks while the client does not read.
+func (x *session) notice(f *tbav1.SessionResponse_Frame, answers bool) {
+	select {
+	case x.notices <- notice{f, answers}:
+	case <-x.ctx.Done():
+	}
+}
+
+// settleFrame answers a request with commits that ride on it, on a goroutine of its own: it is one answer made of many.
+func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *arbiter.Error {
+	r, ok := op.Command.(*arbiter.Request)
+	if !ok {
+		return invalid("settle", "internal", "no request to settle for")
+	}
+	mine := *r // the reader reuses its commands
+	op.Command = &mine
+	x.mu.Lock()
+	x.open++
+	x.mu.Unlock()
+	go func() {
+		out, err := x.arbiter.settleAndRequest(x.ctx, m, op, x.caller)
+		if err != nil {
+			x.notice(errorFrame(id, fromStatus(err)), true)
+			return
+		}
+		if lease, err := engine.ParseLeaseID(out.GetLeaseId()); err == nil {
+			x.mu.Lock()
+			x.hold(lease, op.Pool)
+			x.mu.Unlock()
+		}
+		x.notice(&tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Lease{Lease: out}}, true)
+	}()
+	return nil
+}
+
+// sendAnswers sends what the engine has answered until the session ends.
+func (x *session) sendAnswers() error {
+	var replies []engine.Reply
+	var calls []sessionCall
+	var frames []*tbav1.SessionResponse_Frame
+	for {
+		var err error
+		if replies, err = x.pipe.Next(x.ctx, replies); err != nil {
+			return context.Cause(x.ctx)
+		}
+		calls, frames = calls[:0], frames[:0]
+		x.mu.Lock()
+		for i := range replies {
+			call := x.leaveLocked(replies[i].Tag)
+			x.track(&call, &replies[i])
+			calls = append(calls, call)
+		}
+		x.mu.Unlock()
+		for i := range replies {
+			frames = append(frames, x.answer(&calls[i], &replies[i]))
+		}
+		if err := x.send(frames); err != nil {
+			return err
+		}
+		x.sent(len(frames))
+	}
+}
+
+// send sends frames, in as many messages as their bound demands.
+func (x *session) send(frames []*tbav1.SessionResponse_Frame) error {
+	x.sendMu.Lock()
+	defer x.sendMu.Unlock()
+	for len(frames) > 0 {
+		n := min(len(frames), sendFrames)
+		if err := x.stream.Send(&tbav1.SessionResponse{Frames: frames[:n]}); err != nil {
+			return err
+		}
+		frames = frames[n:]
+	}
+	return nil
+}
+
+// errorFrame is the answer to a call that failed. A frame the client gave up is CANCELLED.
+func errorFrame(id uint64, err error) *tbav1.SessionResponse_Frame {
+	e := toFrame(err)
+	if errors.Is(err, context.Canceled) {
+		e = &tbav1.RequestError{Code: int32(codes.Canceled), Reason: "cancelled", Message: "given up by the client"}
+	}
+	return &tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Error{Error: e}}
+}
