@@ -108,10 +108,6 @@ func (s *State) applyGrant(f *Fact) {
 		input: int64(g.Input), output: int64(g.Output), nanos: int64(g.Nanos), charged: int64(g.Charge),
 		word: pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, wake: g.Deadline,
 	}
-	if phase == Reserved {
-		l.deadline = min(g.Deadline, g.StartBy)
-		l.wake = l.deadline
-	}
 	s.ends.add(endEntry{l.wake, slot})
 	s.add(&s.live[phase], 1)
 

@@ -157,11 +157,15 @@ func (s *State) validRequest(r *Request) (*classRules, *Error) {
 
 // repeat answers a request whose lease exists already.
 func (s *State) repeat(r *Request, l *lease, d *Decision) *Error {
-	if l.fingerprint != r.Fingerprint || l.principal != r.Principal {
+	recreated := l.flags()&FlagRecreated != 0 // from its token, which does not tell the parameters
+	if l.fingerprint != r.Fingerprint && !recreated || l.principal != r.Principal {
 		return Errorf(CodeConflict, "request_id_reused", "this request_id was used with other parameters: use a fresh one, or repeat the same call")
 	}
 	d.Answer.Lease = s.leaseState(l)
-	d.Answer.Flags = l.flags()&(FlagPartial|FlagProbe) | FlagRepeat
+	if l.flags()&FlagFallback != 0 {
+		d.Answer.Lease.Model = r.Model
+	}
+	d.Answer.Flags = l.flags()&(FlagPartial|FlagProbe|FlagFallback) | FlagRepeat
 	switch l.phase() {
 	case Committed, ReleasedPhase:
 		d.Answer.Flags |= FlagResolved

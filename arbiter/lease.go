@@ -29,11 +29,15 @@ func (l *lease) tokens() int64      { return l.input + l.output }
 // state is the public form of a lease.
 func (s *State) leaseState(l *lease) LeaseState {
 	m := s.nodes.at(l.model)
+	commitBy := l.deadline // of an ended lease: when it is forgotten
+	if l.phase().Live() {
+		commitBy += s.rules.policy.Lease.CommitBy
+	}
 	return LeaseState{
 		Lease: l.id, Provider: s.nodes.at(m.parent).name, Model: m.name, Phase: l.phase(),
 		Class: s.nodes.at(l.class).name, Priority: l.priority(),
 		Input: Tokens(l.input), Output: Tokens(l.output), Nanos: Nanos(l.nanos), Period: l.period,
-		Granted: l.granted, StartBy: l.startBy, Deadline: l.deadline, CommitBy: l.deadline + s.rules.policy.Lease.CommitBy,
+		Granted: l.granted, StartBy: l.startBy, Deadline: l.deadline, CommitBy: commitBy,
 	}
 }
 

@@ -404,7 +404,10 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 		d.fact(Fact{Kind: FactBreakerMoved, Rung: r.number, Lease: q.Lease, Health: HealthFact{
 			State: BreakerProbing, Failures: b.failures, Epoch: b.epoch, Probe: q.Lease, Until: s.now + max(minProbeWait, rung.latency.p99)}})
 	}
-	ttl := s.ttl(rung)
+	deadline := s.now + s.ttl(rung)
+	if q.Deferred { // a call that has not begun must begin in time
+		deadline = min(deadline, startBy)
+	}
 	f := d.emit(FactGranted, q.Lease)
 	f.Rung = r.number
 	g := &f.Grant
@@ -412,7 +415,7 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 		Fingerprint: q.Fingerprint, Principal: q.Principal,
 		Agent: q.rows.agent, Class: q.rows.class, Task: q.rows.task, Workflow: q.rows.workflow, Model: r.row, Credential: q.rows.credential,
 		Priority: q.priority, Flags: flags, Input: Tokens(c.input), Output: Tokens(output), Nanos: Nanos(v.nanos), Charge: Tokens(c.input + output),
-		Period: s.current().number, StartBy: startBy, Deadline: s.now + ttl, Parent: q.Parent, Reserved: q.Deferred,
+		Period: s.current().number, StartBy: startBy, Deadline: deadline, Parent: q.Parent, Reserved: q.Deferred,
 		Shadow: v.shadow.Reason, ShadowNode: v.shadowRow,
 	}
 	phase := Active
@@ -423,7 +426,7 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 	d.Answer.Lease = LeaseState{
 		Lease: q.Lease, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Phase: phase, Class: q.class.Name, Priority: q.priority,
 		Input: g.Input, Output: g.Output, Nanos: g.Nanos, Period: g.Period,
-		Granted: s.now, StartBy: startBy, Deadline: g.Deadline, CommitBy: g.Deadline + lease.CommitBy,
+		Granted: s.now, StartBy: startBy, Deadline: deadline, CommitBy: deadline + lease.CommitBy,
 	}
 	if q.fallback {
 		d.Answer.Lease.Model = q.Model

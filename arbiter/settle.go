@@ -134,7 +134,7 @@ func (s *State) commitUnknown(c *Commit, d *Decision) *Error {
 		d.Answer.Result = UnknownLease
 		return nil
 	}
-	if s.now > t.CommitBy {
+	if s.now >= t.CommitBy { // the lease was forgotten at this instant: nothing tells a first commit from a second
 		tokens := c.Actual
 		if c.HasUsage {
 			tokens = c.Usage.Total()
@@ -155,7 +155,10 @@ func (s *State) commitUnknown(c *Commit, d *Decision) *Error {
 		return err
 	}
 	usage, tokens, nanos, flags := s.bill(c, l)
+	end := len(d.Facts)
 	s.commitFacts(c, l, usage, tokens, nanos, flags|FlagRecreated, d)
+	// Its token stays good until then and would bring it back once more.
+	d.Facts[end].End.Forget = max(d.Facts[end].End.Forget, t.CommitBy)
 	return nil
 }
 
@@ -201,7 +204,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 		switch {
 		case t == nil || t.Lease != c.Lease || t.Principal != c.Principal || s.find(c.Lease) != nil:
 			d.Answer.Result = UnknownLease
-		case s.now > t.CommitBy:
+		case s.now >= t.CommitBy:
 			d.Answer.Result = TooOld
 		case s.survived(t.Epoch, t.Seq):
 			d.Answer.Result = AlreadyCommitted
@@ -209,7 +212,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 			if _, err := s.recreate(t, d); err != nil {
 				return err
 			}
-			d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{Outcome: c.Outcome, KeepWindow: true, Forget: s.now + rules.CommitBy}})
+			d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{Outcome: c.Outcome, KeepWindow: true, Forget: max(s.now+rules.CommitBy, t.CommitBy)}})
 			d.Answer.Result, d.Answer.Flags = Released, FlagRecreated
 		}
 		return nil
@@ -233,7 +236,8 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 		flags |= FlagLate
 	}
 	d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{
-		Outcome: c.Outcome, Flags: flags, KeepWindow: c.Outcome != OutcomeNotSent && l.phase() != Reserved, Forget: s.now + rules.CommitBy,
+		Outcome: c.Outcome, Flags: flags, KeepWindow: c.Outcome != OutcomeNotSent && l.phase() != Reserved,
+		Forget: max(s.now, l.deadline) + rules.CommitBy, // as long as a bill may come
 	}})
 	s.signalled(l, c.Outcome, &c.Signal, d)
 	d.Answer.Result, d.Answer.Flags = Released, flags
@@ -353,7 +357,7 @@ func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
 	for i := 0; i < len(todo); i++ {
 		l := s.find(todo[i])
 		if l.phase() == Reserved || l.phase() == Active {
-			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: s.now + s.rules.policy.Lease.CommitBy}})
+			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: max(s.now, l.deadline) + s.rules.policy.Lease.CommitBy}})
 			d.Answer.Revoked++
 		}
 		if !c.Tree {
