@@ -80,11 +80,11 @@ func (s *State) balance(b *book, row uint32) *account {
 
 var emptyAccount account
 
-// tombstone keeps what an idle task or workflow spent after its row was dropped.
+// tombstone keeps what an idle task or workflow spent, or is assumed to have spent, after its row was dropped.
 type tombstone struct {
-	spent amounts
-	calls int64
-	until int64
+	spent, assumed amounts
+	calls          int64
+	until          int64
 }
 
 const (
@@ -152,8 +152,8 @@ func (s *State) addRow(kind NodeKind, parent uint32, name string) uint32 {
 		key := tombKey(kind, name)
 		if t, ok := s.tombs[key]; ok {
 			a := s.tasks.at(row)
-			s.add(&a.spent.tokens, t.spent.tokens)
-			s.add(&a.spent.nanos, t.spent.nanos)
+			s.charge(&a.spent, t.spent.tokens, t.spent.nanos)
+			s.charge(&a.assumed, t.assumed.tokens, t.assumed.nanos)
 			s.add(&a.calls, t.calls)
 			s.dropTomb(key)
 		}
@@ -178,14 +178,14 @@ func (s *State) dropRow(row uint32) {
 	n := s.nodes.at(row)
 	if n.kind.perTask() {
 		a := s.tasks.at(row)
-		if a.spent != (amounts{}) || a.calls != 0 {
+		if *a != (account{}) {
 			key := tombKey(n.kind, n.name)
 			s.dropTomb(key)
-			s.tombs[key] = tombstone{a.spent, a.calls, s.now + tombLife}
+			s.tombs[key] = tombstone{a.spent, a.assumed, a.calls, s.now + tombLife}
 			s.note(undoTombNew, 0, int64(key))
 			s.tombQueue = append(s.tombQueue, key)
 			s.note(undoTombQueued, 0, 0)
-			for _, p := range []*int64{&a.spent.tokens, &a.spent.nanos, &a.calls, &a.shadow.tokens, &a.shadow.nanos} {
+			for _, p := range a.words() { // the next on this row starts from nothing
 				s.set(p, 0)
 			}
 		}

@@ -268,7 +268,8 @@ func (s *State) examineFresh(q *request, i int, tokens int64, v *verdict) {
 	name := [...]string{q.Agent, q.Workflow, q.Task}[i]
 	spent := amounts{}
 	if kind.perTask() {
-		spent = s.tombs[tombKey(kind, name)].spent
+		t := s.tombs[tombKey(kind, name)]
+		spent = amounts{t.spent.tokens + t.assumed.tokens, t.spent.nanos + t.assumed.nanos}
 	}
 	ask := func(unit Unit, limit, spent, asked int64) {
 		if limit == Unlimited || spent+asked <= limit {

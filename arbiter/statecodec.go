@@ -83,6 +83,8 @@ func (s *State) appendRows(w *writer) {
 		w.fixed(key)
 		w.int(t.spent.tokens)
 		w.int(t.spent.nanos)
+		w.int(t.assumed.tokens)
+		w.int(t.assumed.nanos)
 		w.int(t.calls)
 		w.int(t.until)
 	}
@@ -279,9 +281,9 @@ func (s *State) readRows(r *reader) {
 	for range r.count(8) {
 		s.tombQueue = append(s.tombQueue, r.fixed())
 	}
-	for range r.count(12) {
+	for range r.count(14) {
 		key := r.fixed()
-		s.tombs[key] = tombstone{amounts{r.int(), r.int()}, r.int(), r.int()}
+		s.tombs[key] = tombstone{amounts{r.int(), r.int()}, amounts{r.int(), r.int()}, r.int(), r.int()}
 	}
 }
 
