@@ -67,8 +67,8 @@ func (s *State) Apply(f *Fact) {
 		s.applyFinal(f.Number)
 	case FactUnattributed:
 		s.add(&s.unowed.calls, 1)
-		s.add(&s.unowed.tokens, int64(f.End.Tokens))
-		s.add(&s.unowed.nanos, int64(f.End.Nanos))
+		s.set(&s.unowed.tokens, min(s.unowed.tokens+int64(f.End.Tokens), maxCount))
+		s.set(&s.unowed.nanos, min(s.unowed.nanos+int64(f.End.Nanos), maxCount))
 		s.event(Event{Kind: EventUnattributed, Lease: f.Lease, Tokens: f.End.Tokens, Nanos: f.End.Nanos})
 	case FactWriterJoined:
 	default:

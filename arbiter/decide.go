@@ -102,6 +102,9 @@ func (s *State) decideRequest(r *Request, d *Decision) *Error {
 	if err != nil {
 		return err
 	}
+	if s.balance(s.current(), 0).full() { // limits or not
+		return s.counterFull()
+	}
 	priority := r.Priority
 	if priority == ClassPriority {
 		priority = class.Priority

@@ -94,6 +94,7 @@ const (
 	minTTL, maxTTL       = 30 * Second, 15 * Minute
 	defaultHold          = Second
 	exhaustedHold        = Hour
+	maxHold              = 366 * 24 * Hour
 	maxBackoff           = 10 * Second
 	minProbeWait         = 10 * Second
 	typicalCall          = Second

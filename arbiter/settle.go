@@ -9,8 +9,17 @@ func (s *State) owned(id LeaseID, principal uint64, d *Decision) *lease {
 	return nil
 }
 
-// maxSpent bounds what one row may gather, so that sums of figures up to MaxAmount never wrap.
-const maxSpent = 1 << 60
+// maxCount bounds what one row or meter may gather, so that sums of figures up to MaxAmount never wrap.
+const maxCount = 1 << 60
+
+// full reports whether the account is so near the end of its counters that the next figure might wrap.
+func (a *account) full() bool {
+	return a.committedTokens()+a.held.tokens > maxCount || a.committedNanos()+a.held.nanos > maxCount
+}
+
+func (s *State) counterFull() *Error {
+	return Errorf(CodeResource, "counter_full", "pool %s has counted 2^60 tokens or nano-dollars this period: no counter can hold more", s.pool)
+}
 
 func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 	if err := c.Usage.Valid(); c.HasUsage && err != nil {
@@ -19,12 +28,15 @@ func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 	if c.HasActual && !validAmount(int64(c.Actual)) {
 		return Errorf(CodeInvalid, "actual_tokens", "actual_tokens: %v", ErrAmount)
 	}
-	if b := s.current(); b != nil && s.balance(b, 0).spent.tokens > maxSpent {
-		return Errorf(CodeResource, "counter_full", "pool %s has recorded 2^60 tokens this period: no counter can hold more", s.pool)
-	}
 	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
+		if s.balance(s.current(), 0).full() {
+			return s.counterFull()
+		}
 		return s.commitUnknown(c, d)
+	}
+	if s.balance(s.book(l.period), 0).full() || l.task != 0 && s.balance(nil, l.task).full() || l.workflow != 0 && s.balance(nil, l.workflow).full() {
+		return s.counterFull()
 	}
 	usage, tokens, nanos, flags := s.bill(c, l)
 	d.Answer.Lease = s.leaseState(l)
@@ -341,7 +353,7 @@ func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision)
 // holdFor is how long a provider asked to wait; a second when it did not say, an hour when its account is used up.
 func (s *State) holdFor(o Outcome, sig *ProviderSignal) int64 {
 	if sig.RetryAfter > 0 {
-		return sig.RetryAfter
+		return min(sig.RetryAfter, maxHold)
 	}
 	if o == OutcomeExhausted {
 		return exhaustedHold

@@ -34,7 +34,7 @@ type meter struct {
 
 // chargeAt counts x from the moment at.
 func (s *State) chargeAt(m *meter, at, x int64) {
-	if x == 0 {
+	if x = min(x, maxCount-m.sum); x <= 0 {
 		return
 	}
 	s.add(&m.sum, x)
@@ -159,8 +159,8 @@ func (s *State) load(g *gauge) (used, held int64) {
 	return m.sum, m.held
 }
 
-// paceStep is how long the pace takes for x: x·60 s/ceiling, rounded up (GCRA; 128-bit product).
-func (g *gauge) paceStep(x int64) int64 { return mulDivUp(x, windowSpan, g.ceiling) }
+// paceStep is how long the pace takes for x: x·60 s/ceiling, rounded up (GCRA; 128-bit product). What passes a ceiling (shadow) paces as the whole of it.
+func (g *gauge) paceStep(x int64) int64 { return mulDivUp(min(x, g.ceiling), windowSpan, g.ceiling) }
 
 // paceAt is when the pace allows x: tat − (burst − min(x, burst))·T.
 func (s *State) paceAt(g *gauge, x int64) int64 {
@@ -184,7 +184,7 @@ func (s *State) chargeGauges(r *rungRules, at, input, output, charge int64) {
 			s.chargeAt(m, at, x)
 		}
 		if g.dim.paced() {
-			s.set(&m.tat, max(m.tat, s.now)+g.paceStep(x))
+			s.set(&m.tat, min(max(m.tat, s.now)+g.paceStep(x), s.now+2*windowSpan))
 		}
 	}
 }
