@@ -132,31 +132,22 @@ func (s *State) health(number uint32) health {
 	if r.exhausted > s.now {
 		return health{reason: ReasonExhausted, until: r.exhausted}
 	}
-	b := &r.breaker
-	switch BreakerState(b.state) {
-	case BreakerOpen:
-		if b.until > s.now {
-			return health{reason: ReasonBreaker, until: b.until}
-		}
-		return health{probe: true}
-	case BreakerProbing:
-		if b.until > s.now {
-			return health{reason: ReasonBreaker, until: b.until}
-		}
-		return health{probe: true} // the last probe never answered
+	held, b := r.heldUntil(), &r.breaker
+	shut := BreakerState(b.state) != BreakerClosed
+	until := b.until // of a probe: until then it may answer
+	if !shut {
+		until = s.providerOpen(r.provider)
 	}
-	if until := s.providerOpen(r.provider); until > s.now {
-		return health{reason: ReasonBreaker, until: until}
+	switch {
+	case until > s.now:
+		return health{reason: ReasonBreaker, until: max(until, held)}
+	case held > s.now: // a probe too waits as long as the provider asked
+		return health{reason: ReasonHold, until: held}
 	}
-	for _, until := range r.holds {
-		if until > s.now {
-			return health{reason: ReasonHold, until: s.heldUntil(r)}
-		}
-	}
-	return health{}
+	return health{probe: shut}
 }
 
-func (s *State) heldUntil(r *rung) int64 {
+func (r *rung) heldUntil() int64 {
 	var last int64
 	for _, until := range r.holds {
 		last = max(last, until)
@@ -164,7 +155,8 @@ func (s *State) heldUntil(r *rung) int64 {
 	return last
 }
 
-// providerOpen is until when the whole provider is shut because two or more of its models are open; 0 when it is not.
+// providerOpen is until when the whole provider is shut because two or more of its models are open: until the first of them may be
+// probed. After that its other models may serve again even if nobody asks for the open ones; their own breakers judge. 0 when it is not shut.
 func (s *State) providerOpen(provider uint32) int64 {
 	var open, until int64
 	for _, number := range s.rules.byProviderRow[provider] {
@@ -178,7 +170,7 @@ func (s *State) providerOpen(provider uint32) int64 {
 	if open < 2 {
 		return 0
 	}
-	return max(until, s.now+1)
+	return until
 }
 
 // verdict says what an outcome tells about the rung: the fact that moves its breaker, if any.

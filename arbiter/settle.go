@@ -253,8 +253,9 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 	}})
 	s.signalled(l, c.Outcome, &c.Signal, d)
 	d.Answer.Result, d.Answer.Flags = Released, flags
-	if c.Outcome == OutcomeThrottled || c.Outcome == OutcomeExhausted {
-		d.Answer.RetryAfter = s.holdFor(c.Outcome, &c.Signal)
+	if c.Outcome == OutcomeThrottled || c.Outcome == OutcomeExhausted { // an earlier, longer wait stands
+		rung := s.rungs.at(l.rung)
+		d.Answer.RetryAfter = max(s.holdFor(c.Outcome, &c.Signal), rung.heldUntil()-s.now, rung.exhausted-s.now)
 	}
 	return nil
 }
@@ -345,9 +346,24 @@ func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision)
 		s.verdict(l.rung, l, false, d)
 	case OutcomeThrottled, OutcomeExhausted:
 		until := s.now + s.holdFor(o, sig)
-		d.fact(Fact{Kind: FactThrottled, Rung: l.rung, Lease: l.id, At: until, Health: HealthFact{Dim: sig.Dim, Exhausted: o == OutcomeExhausted}})
+		h := HealthFact{Dim: sig.Dim, Exhausted: o == OutcomeExhausted}
+		for _, number := range s.throttledWith(l.rung, sig.Dim) {
+			d.fact(Fact{Kind: FactThrottled, Rung: number, Lease: l.id, At: until, Health: h})
+		}
 		s.verdict(l.rung, l, true, d) // it answered: healthy
 	}
+}
+
+// throttledWith is the rungs that a throttle of one dimension holds: all of the provider when the ceiling is the provider's.
+func (s *State) throttledWith(number uint32, dim Dim) []uint32 {
+	if r := s.rules.rungs[number]; r != nil && dim != DimNone {
+		for i := range r.gauges {
+			if g := &r.gauges[i]; g.dim == dim && g.kind == KindProvider {
+				return s.rules.providers[r.provider].rungs
+			}
+		}
+	}
+	return []uint32{number}
 }
 
 // holdFor is how long a provider asked to wait; a second when it did not say, an hour when its account is used up.
