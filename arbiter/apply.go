@@ -143,8 +143,12 @@ func (s *State) applyCommit(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
 	if l.phase().running() {
-		s.restart(l, min(l.startBy, s.now))
-		s.settleGauges(l, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
+		if e.KeepWindow {
+			s.restart(l, min(l.startBy, s.now))
+			s.settleGauges(l, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
+		} else {
+			s.unsend(l)
+		}
 	}
 	s.leave(l, amounts{int64(e.Tokens), int64(e.Nanos)}, amounts{})
 	s.enter(l, Committed, e.Flags)

@@ -55,13 +55,11 @@ func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 			d.Answer.Flags = flags
 			return nil
 		}
-	case Reserved, Active:
-		if tokens > Tokens(l.tokens()) {
-			flags |= FlagOverrun
+	case Reserved, Active, RevokedPhase, Held, Assumed:
+		if l.phase() > Active {
+			flags |= FlagLate
 		}
-	case RevokedPhase, Held, Assumed:
-		flags |= FlagLate
-		if tokens > Tokens(l.tokens()) {
+		if tokens > Tokens(l.tokens()) || nanos > Nanos(l.nanos) { // dearer tokens than were held count too
 			flags |= FlagOverrun
 		}
 	case Returned:
@@ -82,10 +80,14 @@ func (s *State) commitFacts(c *Commit, l *lease, usage Usage, tokens Tokens, nan
 	f := d.emit(FactCommitted, c.Lease)
 	f.slot = d.slot
 	f.End = EndFact{
-		Usage: usage, Tokens: tokens, Nanos: nanos, Outcome: c.Outcome, Flags: flags, Latency: c.Latency, KeepWindow: true,
+		Usage: usage, Tokens: tokens, Nanos: nanos, Outcome: c.Outcome, Flags: flags, Latency: c.Latency, KeepWindow: c.Outcome != OutcomeNotSent || tokens > 0,
 		Forget: s.now + s.rules.policy.Lease.Forget,
 	}
-	s.signalled(l, c.Outcome, &c.Signal, d)
+	outcome := c.Outcome
+	if outcome == OutcomeUnset && tokens > 0 && flags&FlagEstimated == 0 {
+		outcome = OutcomeOK // a client that tells no outcome but what was used: the provider answered
+	}
+	s.signalled(l, outcome, &c.Signal, d)
 	d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos, d.Answer.Flags = Recorded, tokens, nanos, flags&commitFlags
 }
 
