@@ -63,6 +63,7 @@ func (s *State) Apply(f *Fact) {
 		m := s.meters.at(f.Node)
 		s.set(&m.sum, 0)
 		s.set(&m.resets, f.Period.End)
+		s.set(&m.rolled, s.now)
 	case FactPeriodFinal:
 		s.applyFinal(f.Number)
 	case FactUnattributed:

@@ -204,13 +204,18 @@ func (s *State) adoptProvider(r *rules, i int, used map[uint32]bool) {
 			groups[m.LimitGroup] = append(groups[m.LimitGroup], row)
 		}
 	}
-	shared := s.gauges(KindProvider, p.Name, "provider/"+p.Name, &p.Ceilings, rows, used)
+	shared := s.gauges(KindProvider, p.Name, "provider/"+p.Name, &p.Ceilings, []uint32{pr.row}, used)
 	for j := range p.Models {
 		m := &p.Models[j]
 		rr := &rungRules{provider: i, providerRow: pr.row, row: rows[j], model: m, number: s.nodes.at(rows[j]).rung}
 		scope, members := "model/"+p.Name+"/"+m.Name, []uint32{rows[j]}
 		if m.LimitGroup != "" {
 			scope, members = "group/"+p.Name+"/"+m.LimitGroup, groups[m.LimitGroup]
+		}
+		rung, key := s.rungs.at(rr.number), int64(tombKey(KindModel, scope))
+		if rung.scope != key { // older leases did not charge the meters that it shares from now on
+			s.set(&rung.scope, key)
+			s.set(&rung.scoped, s.adoptions)
 		}
 		name := cmp.Or(m.Name, p.Name)
 		rr.gauges = slices.Concat(shared, s.gauges(KindModel, name, scope, &m.Ceilings, members, used))
@@ -300,7 +305,7 @@ func (s *State) ensureMeter(key string, dim Dim, used map[uint32]bool) uint32 {
 // retireMeter empties a meter that no ceiling uses. If its ceiling comes back it starts empty, and older leases leave it alone.
 func (s *State) retireMeter(m *meter) {
 	s.set(&m.born, noAdoption)
-	for _, p := range []*int64{&m.sum, &m.held, &m.tat, &m.resets} {
+	for _, p := range []*int64{&m.sum, &m.held, &m.tat, &m.resets, &m.rolled} {
 		s.set(p, 0)
 	}
 	if m.buckets != nil {

@@ -11,6 +11,8 @@ type rung struct {
 	exhausted int64
 	breaker   breaker
 	latency   latency
+	// scope is a hash of whose model ceilings count for it, its own or a limit group's; scoped is the adoption since when.
+	scope, scoped int64
 }
 
 // breaker is admission.md §7's, as words so that it can be undone.

@@ -96,7 +96,7 @@ func (r *rung) words(f func(*int64)) {
 		f(&r.holds[i])
 	}
 	b, l := &r.breaker, &r.latency
-	for _, p := range [...]*int64{&r.exhausted, &b.state, &b.failures, &b.until, &b.epoch, &b.moved, &b.probeLow, &b.probeHigh, &l.seen, &l.count, &l.p50, &l.p99} {
+	for _, p := range [...]*int64{&r.exhausted, &b.state, &b.failures, &b.until, &b.epoch, &b.moved, &b.probeLow, &b.probeHigh, &l.seen, &l.count, &l.p50, &l.p99, &r.scope, &r.scoped} {
 		f(p)
 	}
 	for i := range l.buckets {
@@ -115,6 +115,7 @@ func (s *State) appendMeters(w *writer) {
 		w.int(m.held)
 		w.int(m.tat)
 		w.int(m.resets)
+		w.int(m.rolled)
 		if m.buckets == nil {
 			w.uint(0)
 			continue
@@ -288,10 +289,10 @@ func (s *State) readRows(r *reader) {
 }
 
 func (s *State) readMeters(r *reader) {
-	for range r.count(8) {
+	for range r.count(9) {
 		i := s.meters.push()
 		m := s.meters.at(i)
-		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int()}
+		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int(), rolled: r.int()}
 		s.meterIndex[m.key] = i
 		for range r.count(2) {
 			if m.buckets == nil {

@@ -27,8 +27,9 @@ type meter struct {
 	sum, held int64
 	// tat is the theoretical arrival time of the pacing (GCRA).
 	tat int64
-	// resets is the end of the calendar day, Unix ns.
-	resets  int64
+	// resets is the end of the calendar day, Unix ns; rolled is the logical time at which that day began here.
+	resets, rolled int64
+
 	buckets *[windowBuckets]int64 // allocated on first charge
 }
 
@@ -49,10 +50,6 @@ func (s *State) chargeAt(m *meter, at, x int64) {
 
 // dropAt takes back x that was counted from the moment at. A bucket that has left the window is not touched.
 func (s *State) dropAt(m *meter, at, x int64) {
-	if m.dim == DimRPD {
-		s.add(&m.sum, -min(x, m.sum))
-		return
-	}
 	b := at / bucketLength
 	if b < s.firstBucket || m.buckets == nil {
 		return
@@ -195,9 +192,13 @@ func (s *State) eachCharge(l *lease, f func(g *gauge, m *meter, x int64)) {
 	if r == nil {
 		return
 	}
+	scoped := s.rungs.at(l.rung).scoped
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		if g.dim == DimSlots {
+			continue
+		}
+		if g.kind == KindModel && scoped > int64(l.adopted) {
 			continue
 		}
 		if m := s.meters.at(g.meter); m.born <= int64(l.adopted) {
@@ -234,10 +235,13 @@ func (s *State) redate(l *lease, at int64) {
 // unsend takes the lease's window entries back: its call never began.
 func (s *State) unsend(l *lease) {
 	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
-		if g.held() {
+		switch {
+		case g.held():
 			s.add(&m.held, -min(x, m.held))
-		} else {
+		case g.dim != DimRPD:
 			s.dropAt(m, l.startBy, x)
+		case l.granted > m.rolled: // today's
+			s.add(&m.sum, -min(x, m.sum))
 		}
 		if g.dim.paced() {
 			s.add(&m.tat, -g.paceStep(x))
