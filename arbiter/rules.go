@@ -188,6 +188,33 @@ func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
 		}
 	}
 	s.resolveLimits()
+	s.recountHeld()
+}
+
+// recountHeld makes each meter hold what running leases will give back under the rules in force: those of a dropped rung give back nothing.
+func (s *State) recountHeld() {
+	any := false
+	for i := range s.meters.n {
+		any = any || s.meters.at(i).held != 0
+	}
+	if !any {
+		return
+	}
+	held := map[*meter]int64{}
+	for slot := range s.leases.n {
+		if l := s.leases.at(slot); l.phase().running() {
+			s.eachCharge(l, func(g *gauge, m *meter, x int64) {
+				if g.held() {
+					held[m] += x
+				}
+			})
+		}
+	}
+	for i := range s.meters.n {
+		if m := s.meters.at(i); m.held != held[m] {
+			s.set(&m.held, held[m])
+		}
+	}
 }
 
 func (s *State) adoptProvider(r *rules, i int, used map[uint32]bool) {
