@@ -191,14 +191,13 @@ func (s *Store) write(jobs []*pending) error {
 		return fmt.Errorf("write batch %d: %w", s.serial+1, err)
 	}
 	if err := s.disk.Sync(s.active.file); err != nil {
-		// Never taken for a full disk: nobody knows which pages are lost.
-		return fmt.Errorf("sync batch %d: %s", s.serial+1, err)
+		return fmt.Errorf("sync batch %d: %w: %w", s.serial+1, errUncertain, err)
 	}
 	s.end += int64(len(s.buf))
 	s.serial++
 	s.markDirty = true
 	if err := s.stamp(); err != nil {
-		return fmt.Errorf("acknowledge batch %d: %s", s.serial, err)
+		return fmt.Errorf("acknowledge batch %d: %w: %w", s.serial, errUncertain, err)
 	}
 	return nil
 }
@@ -272,7 +271,7 @@ func (s *Store) rotate() error {
 		return p.err
 	}
 	if err := s.rotateTo(p.file); err != nil {
-		return fmt.Errorf("rotate: %s", err) // not "full": the new name may exist
+		return fmt.Errorf("rotate: %w: %w", errUncertain, err) // the new name may exist
 	}
 	s.prepareNext()
 	return nil

@@ -50,9 +50,16 @@ func (systemDisk) Allocate(f *os.File, size int64) error {
 	return f.Sync()
 }
 
+// errUncertain marks a failure after which nobody knows what the medium holds,
+// whatever its cause: after a failed sync, which pages are lost.
+var errUncertain = errors.New("what was written is uncertain")
+
 // isFull reports whether an error means that there is no room, as opposed to a
 // medium that cannot be trusted any more.
 func isFull(err error) bool {
+	if errors.Is(err, errUncertain) {
+		return false
+	}
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota) || errors.Is(err, syscall.EFBIG)
 }
 

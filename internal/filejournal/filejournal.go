@@ -267,7 +267,7 @@ func (s *Store) build() error {
 	if err := s.writeMeta(meta{Format: metaFormat, Store: id.String(), First: 1}); err != nil {
 		return err
 	}
-	if err := os.Remove(building); err != nil {
+	if err := errors.Join(os.Remove(building), s.disk.SyncDir(s.dir), s.disk.SyncDir(filepath.Dir(s.dir))); err != nil {
 		return err
 	}
 	lock.Close()

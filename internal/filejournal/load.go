@@ -33,6 +33,11 @@ func (s *Store) load() (err error) {
 		return &journal.CorruptError{File: filepath.Join(s.dir, metaName), Reason: "store id: " + err.Error()}
 	}
 	s.seed = newSeed(id)
+	// An init that was interrupted after its description was in place. Left
+	// there, it would excuse a loss of the description later.
+	if err := os.Remove(filepath.Join(s.dir, buildingName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, name := range []string{".", logFolder, snapshotFolder} {
 		if err := removeTemporaries(filepath.Join(s.dir, name)); err != nil {
 			return err

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -251,7 +252,7 @@ func (j *memoryJournal) Prove(ctx context.Context, pos Position) error {
 	defer j.store.mu.Unlock()
 	err := j.store.usable(ctx)
 	if err == nil {
-		if _, err = j.locate(pos); err == ErrTrimmed {
+		if _, err = j.locate(pos); errors.Is(err, ErrTrimmed) {
 			err = nil
 		}
 	}

@@ -38,7 +38,8 @@ func TestFaulty(t *testing.T) {
 			t.Fatalf("repeat: %+v, %v, %d entries", res, err, length())
 		}
 		done := make(chan error)
-		go func() { _, err := send(l.Entry(t, nil, false)); done <- err }()
+		stalled := l.Entry(t, nil, false)
+		go func() { _, err := send(stalled); done <- err }()
 		time.Sleep(time.Hour)
 		if length() != 3 {
 			t.Fatal("the stalled append went through")
