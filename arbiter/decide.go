@@ -271,6 +271,9 @@ func (s *State) findCandidates(q *request, d *Decision) {
 		if m := int64(r.model.MaxOutput); m > 0 && !q.Undivided {
 			c.output = min(c.output, m)
 		}
+		if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it
+			c.output = 1
+		}
 		c.probe = s.health(number).probe
 		s.score(q, &c, latency)
 		d.candidates = append(d.candidates, c)

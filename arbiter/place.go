@@ -5,8 +5,9 @@ import "cmp"
 // verdict is how one rung stands to a request. The zero check is "it fits".
 type verdict struct {
 	check Check
-	// at is when to ask again, logical ns; never means that waiting cannot cure it.
-	at int64
+	// at is when to ask again, logical ns; never means that waiting cannot cure it. row is the budget it is about, else 0.
+	at  int64
+	row uint32
 	// shadow is what a shadowed limit would have refused, and the row it is about.
 	shadow    Check
 	shadowRow uint32
@@ -18,16 +19,19 @@ const never = farFuture
 func (v *verdict) fits() bool { return v.check.Reason == ReasonNone }
 
 // object records that a limit refuses until at. Of several, the one that clears last is told.
-func (v *verdict) object(c Check, at int64) {
-	if v.check.Reason == ReasonNone || at > v.at {
-		v.check, v.at = c, at
+func (v *verdict) object(c Check, at int64) (told bool) {
+	if told = v.check.Reason == ReasonNone || at > v.at; told {
+		v.check, v.at, v.row = c, at, 0
 	}
+	return told
 }
 
 // limitObjects is object for a limit that may be shadowed.
 func (v *verdict) limitObjects(shadow bool, row uint32, c Check, at int64) {
 	if !shadow {
-		v.object(c, at)
+		if v.object(c, at) {
+			v.row = row
+		}
 	} else if v.shadow.Reason == ReasonNone {
 		v.shadow, v.shadowRow = c, row
 	}
@@ -50,13 +54,13 @@ func (s *State) place(q *request, d *Decision) {
 			d.wanted = d.wanted.Add(c.rules.number)
 		}
 	}
-	if q.Min > 0 && s.placePart(q, d) {
+	if s.rules.policy.Shadow { // nothing is refused, delayed or cut
+		best := s.best(d)
+		v := verdict{shadow: refusal.check, shadowRow: refusal.row, nanos: s.holdCost(q, best, best.output)}
+		s.grant(q, best, best.output, &v, 0, d)
 		return
 	}
-	if s.rules.policy.Shadow {
-		best := s.best(d)
-		v := verdict{shadow: refusal.check, nanos: s.holdCost(q, best, best.output)}
-		s.grant(q, best, best.output, &v, 0, d)
+	if q.Min > 0 && s.placePart(q, d) {
 		return
 	}
 	if refusal.at != never {
@@ -261,16 +265,26 @@ func (s *State) examineRow(q *request, b *book, row uint32, tokens int64, reserv
 	ask(UnitNanos, int64(l.Nanos), a.committedNanos(), a.held.nanos, v.nanos)
 }
 
+// fresh names a row that the grant would create.
+func (q *request) fresh(i int) (kind NodeKind, name string) {
+	return [...]NodeKind{KindAgent, KindWorkflow, KindTask}[i], [...]string{q.Agent, q.Workflow, q.Task}[i]
+}
+
+// spentBefore is what such a row spent before it was dropped.
+func (s *State) spentBefore(q *request, i int) amounts {
+	kind, name := q.fresh(i)
+	if !kind.perTask() {
+		return amounts{}
+	}
+	t := s.tombs[tombKey(kind, name)]
+	return amounts{t.spent.tokens + t.assumed.tokens, t.spent.nanos + t.assumed.nanos}
+}
+
 // examineFresh asks the limit of a row that the grant would create.
 func (s *State) examineFresh(q *request, i int, tokens int64, v *verdict) {
 	l := &q.rows.limits[i]
-	kind := [...]NodeKind{KindAgent, KindWorkflow, KindTask}[i]
-	name := [...]string{q.Agent, q.Workflow, q.Task}[i]
-	spent := amounts{}
-	if kind.perTask() {
-		t := s.tombs[tombKey(kind, name)]
-		spent = amounts{t.spent.tokens + t.assumed.tokens, t.spent.nanos + t.assumed.nanos}
-	}
+	kind, name := q.fresh(i)
+	spent := s.spentBefore(q, i)
 	ask := func(unit Unit, limit, spent, asked int64) {
 		if limit == Unlimited || spent+asked <= limit {
 			return
@@ -352,17 +366,23 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 		return 0
 	}
 	prompt := int64(rates.Cost(Usage{Input: Tokens(c.input)}))
+	most := s.rules.policy.Lease.MaxHoldShare
+	if most <= 0 {
+		most = Whole
+	}
 	fit := func(l *Limit, a *account, reserve PPM) {
 		if l.Shadow {
 			return
 		}
 		if l.Tokens != Unlimited {
 			limit := int64(l.Tokens)
-			room = min(room, limit-reserve.share(limit)-a.committedTokens()-a.held.tokens-c.input)
+			left := limit - reserve.share(limit) - a.committedTokens() - a.held.tokens
+			room = min(room, min(left, most.share(limit))-c.input)
 		}
 		if l.Nanos != Unlimited && rates.Output > 0 {
 			limit := int64(l.Nanos)
-			if left := limit - reserve.share(limit) - a.committedNanos() - a.held.nanos - prompt; left > 0 {
+			left := limit - reserve.share(limit) - a.committedNanos() - a.held.nanos
+			if left = min(left, most.share(limit)) - prompt; left > 0 {
 				room = min(room, mulDiv(left, picosPerNano, int64(rates.Output)))
 			} else {
 				room = 0
@@ -377,8 +397,14 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 	}
 	for i := range rowCredential {
 		if q.rows.fresh[i] {
-			fit(&q.rows.limits[i], &emptyAccount, noReserve)
+			fit(&q.rows.limits[i], &account{spent: s.spentBefore(q, i)}, noReserve)
 		}
+	}
+	if m := int64(s.rules.policy.Lease.MaxHeld); m > 0 && q.Principal != 0 {
+		if row := q.rows.credential; row != 0 {
+			m -= s.balance(b, row).held.tokens
+		}
+		room = min(room, m-c.input)
 	}
 	if l := s.nodes.at(0).limit; l.Tokens != Unlimited && len(s.rules.classes) > 1 && s.rules.unassigned < Whole {
 		used, allowed, _ := s.classRoom(q.class, b, UnitTokens, int64(l.Tokens), 0)
