@@ -266,12 +266,9 @@ func (s *State) spendVirtual(c *classRules, charge int64) {
 			v = max(v, least)
 		}
 	}
-	cost := PPM(1)
+	cost := s.rules.perCall
 	if s.rules.tokens > 0 {
-		cost = max(cost, ratio(charge, s.rules.tokens))
-	}
-	if s.rules.requests > 0 {
-		cost = max(cost, ratio(1, s.rules.requests))
+		cost = max(cost, min(ratio(charge, s.rules.tokens), Whole))
 	}
 	s.set(&n.virtual, v+mulDiv(int64(cost), int64(Whole), int64(max(c.Share, minShare))))
 }

@@ -26,8 +26,10 @@ type rules struct {
 	agents, flows map[string]Limit
 	// above is what a request of this priority must leave free.
 	rateAbove, budgetAbove [4]PPM
-	// capacity of all providers together, per minute; 0 when a provider has no such ceiling.
-	requests, tokens int64
+	// capacity of all providers together: per minute, and running at once; 0 without such a ceiling.
+	requests, tokens, slots int64
+	// perCall is the largest part of that capacity that one call takes, whatever its tokens; at least a millionth.
+	perCall PPM
 	// unassigned is the share that no class has.
 	unassigned PPM
 }
@@ -54,6 +56,9 @@ type classRules struct {
 	meters [2]uint32 // requests and tokens of the last 60 s, whatever the provider
 }
 
+// maxLeaseTime bounds times that are added to now: the sum stays far from the end of int64.
+const maxLeaseTime = 366 * 24 * Hour
+
 // Validate checks what Apply relies on. The configuration says the same with file positions; this is the last line of defence.
 func (p *Policy) Validate() error {
 	switch {
@@ -63,10 +68,13 @@ func (p *Policy) Validate() error {
 		return fmt.Errorf("policy: lease.start_by must be 0 to 10 s")
 	case len(p.Providers) == 0:
 		return fmt.Errorf("policy: no provider")
-	case p.Lease.TTL < 0 || p.Lease.Grace < 0 || p.Lease.CommitBy < 0 || p.Lease.Forget < 0 || p.Lease.Max < 0:
-		return fmt.Errorf("policy: lease times must not be negative")
-	case p.Breaker.Failures < 1 || p.Breaker.Recovery < 1:
-		return fmt.Errorf("policy: breaker needs at least 1 failure and a recovery time")
+	case p.Breaker.Failures < 1 || p.Breaker.Recovery < 1 || p.Breaker.Recovery > maxLeaseTime:
+		return fmt.Errorf("policy: breaker needs at least 1 failure and a recovery time of at most 366 days")
+	}
+	for _, t := range [...]int64{p.Lease.TTL, p.Lease.Grace, p.Lease.CommitBy, p.Lease.Forget, p.Lease.Max} {
+		if t < 0 || t > maxLeaseTime {
+			return fmt.Errorf("policy: lease times must be 0 to 366 days")
+		}
 	}
 	seen := map[string]bool{}
 	for i := range p.Providers {
@@ -99,7 +107,7 @@ func (p *Policy) Validate() error {
 	classes, sum := map[string]bool{}, PPM(0)
 	for i := range p.Classes {
 		c := &p.Classes[i]
-		if classes[c.Name] || c.Name == "" || c.Share < 0 || c.Priority > Critical {
+		if classes[c.Name] || c.Name == "" || c.Share < 0 || c.Share > Whole || c.Priority > Critical {
 			return fmt.Errorf("policy: class %q is nameless, double or has a wrong share or priority", c.Name)
 		}
 		classes[c.Name] = true
@@ -110,8 +118,8 @@ func (p *Policy) Validate() error {
 	}
 	var rate, budget PPM
 	for _, r := range p.Reserves {
-		if r.Rate < 0 || r.Budget < 0 {
-			return fmt.Errorf("policy: a reserve must not be negative")
+		if r.Rate < 0 || r.Rate > Whole || r.Budget < 0 || r.Budget > Whole {
+			return fmt.Errorf("policy: a reserve must be 0 to 1")
 		}
 		rate, budget = rate+r.Rate, budget+r.Budget
 	}
@@ -175,6 +183,12 @@ func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
 		r.classByName[c.Name], r.classByRow[cr.row] = len(r.classes), len(r.classes)
 		r.classes = append(r.classes, cr)
 		r.unassigned -= c.Share
+	}
+	r.perCall = 1
+	for _, capacity := range [...]int64{r.requests, r.slots} {
+		if capacity > 0 {
+			r.perCall = max(r.perCall, ratio(1, capacity))
+		}
 	}
 	for level := range r.rateAbove {
 		for above := level + 1; above < len(p.Reserves); above++ {
@@ -263,15 +277,25 @@ func (s *State) adoptProvider(r *rules, i int, used map[uint32]bool) {
 		pr.rungs = append(pr.rungs, rr.number)
 	}
 	r.providers = append(r.providers, pr)
-	if i == 0 {
-		r.requests, r.tokens = 0, 0
+	r.requests = addAmount(r.requests, p.capacity(func(c *Ceilings) int64 { return int64(c.RPM) }))
+	r.tokens = addAmount(r.tokens, p.capacity(func(c *Ceilings) int64 { return int64(c.TPM) }))
+	r.slots = addAmount(r.slots, p.capacity(func(c *Ceilings) int64 { return int64(c.MaxConcurrent) }))
+}
+
+// capacity is what a provider can do in one dimension: its own ceiling, else those of its models, a limit group's once.
+func (p *Provider) capacity(of func(*Ceilings) int64) (sum int64) {
+	if own := of(&p.Ceilings); own > 0 {
+		return own
 	}
-	if p.RPM > 0 {
-		r.requests = addAmount(r.requests, int64(p.RPM))
+	groups := map[string]bool{}
+	for i := range p.Models {
+		m := &p.Models[i]
+		if m.LimitGroup == "" || !groups[m.LimitGroup] {
+			groups[m.LimitGroup] = true
+			sum = addAmount(sum, of(&m.Ceilings))
+		}
 	}
-	if p.TPM > 0 {
-		r.tokens = addAmount(r.tokens, int64(p.TPM))
-	}
+	return sum
 }
 
 // gauges builds the ceilings of one provider, model or group; rungs that share them get the same meters.

@@ -42,8 +42,8 @@ func (s *State) committed(b *book, row uint32, unit Unit) int64 {
 }
 
 // ClassRank orders the waiting classes of one priority level, lower first: first those below their guarantee (share of all
-// ceilings less the reserves above the level), by how much of it they used in the last 60 s, in parts per million; then the
-// borrowers by virtual time. Unknown classes rank last.
+// ceilings less the reserves above the level), by how much of it they used in the last 60 s or, of slots, hold now, in parts per
+// million; then the borrowers by virtual time. Unknown classes rank last.
 func (s *State) ClassRank(class string, p Priority) int64 {
 	if s.rules == nil {
 		return 0
@@ -57,12 +57,15 @@ func (s *State) ClassRank(class string, p Priority) int64 {
 	}
 	c := &s.rules.classes[i]
 	used := PPM(0)
-	for k, capacity := range [...]int64{s.rules.requests, s.rules.tokens} {
-		if capacity == 0 {
-			continue
+	for _, d := range [...]struct{ capacity, used int64 }{
+		{s.rules.requests, s.meters.at(c.meters[0]).sum},
+		{s.rules.tokens, s.meters.at(c.meters[1]).sum},
+		{s.rules.slots, s.nodes.at(c.row).open},
+	} {
+		if d.capacity > 0 {
+			guarantee := c.Share.share(d.capacity - s.rules.rateAbove[p&3].share(d.capacity))
+			used = max(used, ratio(d.used, guarantee))
 		}
-		guarantee := c.Share.share(capacity - s.rules.rateAbove[p&3].share(capacity))
-		used = max(used, ratio(s.meters.at(c.meters[k]).sum, guarantee))
 	}
 	if used < Whole {
 		return int64(used)
