@@ -1,5 +1,7 @@
 package arbiter
 
+import "fmt"
+
 // Due is something of the calendar that is over: the budget period (Provider empty) or a provider's day. The engine computes the
 // next bounds and sends Roll.
 type Due struct {
@@ -72,7 +74,13 @@ func (s *State) decideAdopt(c *Adopt, d *Decision) *Error {
 	if s.rules != nil && (c.Version < s.rules.policy.Version || c.Hash == s.rules.hash) {
 		return nil // the higher version wins; the same policy is no news
 	}
+	if s.rules != nil && c.Version == s.rules.policy.Version {
+		return Errorf(CodeConflict, "policy_version", "pool %s: version %d is in force with another content: take a higher one", s.pool, c.Version)
+	}
 	p, err := DecodePolicy(c.Policy)
+	if err == nil && p.Version != c.Version {
+		err = fmt.Errorf("policy: version %d is announced as %d", p.Version, c.Version)
+	}
 	if err == nil {
 		err = p.Validate()
 	}

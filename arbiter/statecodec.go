@@ -236,7 +236,10 @@ func DecodeState(b []byte) (s *State, err error) {
 	s.readMeters(&r)
 	s.readBooks(&r)
 	s.readLeases(&r)
-	if err := r.done(); err != nil {
+	if err = r.done(); err == nil && !s.sound(policy != nil) {
+		err = ErrCorrupt
+	}
+	if err != nil {
 		return nil, fmt.Errorf("decode state: %w", err)
 	}
 	if policy != nil {
@@ -245,6 +248,70 @@ func DecodeState(b []byte) (s *State, err error) {
 		}
 	}
 	return s, nil
+}
+
+// sound reports whether every reference leads somewhere and every free place is on its free list once: what the rest of the package
+// relies on. Sums are Check's affair.
+func (s *State) sound(ruled bool) bool {
+	if s.now < 0 || s.firstBucket < 0 || !ruled && (s.nodes.n > 0 || s.leases.n > 0 || len(s.books) > 0) {
+		return false
+	}
+	free := map[uint32]bool{}
+	for _, row := range s.nodeFree {
+		free[row] = true
+	}
+	named := 0
+	for i := range s.nodes.n {
+		n := s.nodes.at(i)
+		if n.kind == KindGlobal && i > 0 {
+			if !free[i] {
+				return false
+			}
+			continue
+		}
+		named++
+		if (n.kind == KindGlobal) != (i == 0) || free[i] || n.parent >= s.nodes.n {
+			return false
+		}
+		if n.kind == KindModel && (n.rung >= s.rungs.n || s.rungs.at(n.rung).model != i || s.rungs.at(n.rung).provider != n.parent || s.nodes.at(n.parent).kind != KindProvider) {
+			return false
+		}
+	}
+	indexed := 0
+	for _, names := range s.nodeIndex {
+		indexed += len(names)
+	}
+	if indexed != named || named+len(s.nodeFree) != int(s.nodes.n) || len(s.meterIndex) != int(s.meters.n) {
+		return false
+	}
+	clear(free)
+	for _, slot := range s.leaseFree {
+		free[slot] = true
+	}
+	for i := range s.leases.n {
+		l := s.leases.at(i)
+		if l.phase() == PhaseNone {
+			if !free[i] {
+				return false
+			}
+			continue
+		}
+		for _, r := range [...]struct {
+			row  uint32
+			kind NodeKind
+		}{{l.agent, KindAgent}, {l.class, KindClass}, {l.task, KindTask}, {l.workflow, KindWorkflow}, {l.model, KindModel}, {l.credential, KindCredential}} {
+			if r.row != 0 && s.nodes.at(r.row).kind != r.kind {
+				return false
+			}
+		}
+		if l.model == 0 || l.class == 0 || l.rung != s.nodes.at(l.model).rung || l.startBy < 0 {
+			return false
+		}
+		if got, _ := s.leaseIndex.get(&s.leases, l.id); got != i { // the id is another's too
+			return false
+		}
+	}
+	return s.leaseIndex.used+len(s.leaseFree) == int(s.leases.n)
 }
 
 // readopt joins the policy with rows and meters that exist already: nothing may be created.
