@@ -71,7 +71,7 @@ so that token budgets, rate limits and concurrency limits hold for the fleet as 
 		&cobra.Group{ID: "run", Title: "Run an arbiter:"},
 		&cobra.Group{ID: "ask", Title: "Ask a running one:"},
 	)
-	for _, c := range []*cobra.Command{a.initCommand(), a.configCommand(), a.journalCommand()} {
+	for _, c := range []*cobra.Command{a.devCommand(), a.serveCommand(), a.initCommand(), a.configCommand(), a.journalCommand()} {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/token-budget-arbiter/tba/internal/config"
+	"github.com/token-budget-arbiter/tba/internal/demo"
+	"github.com/token-budget-arbiter/tba/internal/mockprovider"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// devOptions are the flags of dev.
+type devOptions struct {
+	demo   bool
+	length time.Duration // 0: until a signal
+	data   string        // "": a temporary folder
+	file   string        // "": the demo's budget
+}
+
+// devPolicy is the file that dev writes its own budget to, so that it can be read, changed and taken over.
+const devPolicy = "dev.yaml"
+
+func (a *app) devCommand() *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use: "dev", Short: "Run an arbiter to try things, with mock providers; --demo adds a fleet of agents", Args: noArgs,
+		Long: `Runs an arbiter with a file journal in a temporary folder and four mock providers that speak the dialects of OpenAI, Anthropic,
+Gemini and Mistral and enforce real limits. Nothing is needed: no key, no configuration, no network.
+
+--demo replays a production trace through a fleet of agents that lease each call, and checks the outcome from the mock
+providers' own books. With --for it ends by itself, and with exit code 1 if it proves nothing.`,
+		Example: "  tba dev\n  tba dev --demo --for 25s\n  tba dev --demo --for 25s -o json > summary.json\n  tba dev -c tba.yaml",
+	}
+	configFlag(cmd.Flags())
+	settings(cmd.Flags())
+	cmd.Flags().BoolVar(&o.demo, "demo", false, "let a fleet of agents work")
+	cmd.Flags().DurationVar(&o.length, "for", 0, "end by itself after this time (default: at Ctrl-C)")
+	cmd.Flags().Lookup("data").Usage = "folder of the journal, kept (default: a temporary one, removed at the end)"
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		o.data = cmd.Flags().Lookup("data").Value.String()
+		if cmd.Flags().Changed("config") { // TBA_CONFIG is for serve: dev must not depend on where it is started
+			o.file = a.file(cmd.Flags())
+		}
+		switch {
+		case o.length < 0:
+			return fail(exitUsage, "tba dev --demo --for 25s", "--for %v: more than 0", o.length)
+		case o.demo && o.file != "":
+			return fail(exitUsage, "tba dev -c "+quote(o.file), "--demo brings a budget of its own: it runs without -c")
+		case cmd.Flags().Changed("journal"):
+			return fail(exitUsage, "tba dev --data DIR", "dev keeps its journal in a folder: --data DIR names it")
+		}
+		return a.dev(cmd.Context(), o, a.devSources(cmd))
+	}
+	return cmd
+}
+
+// devSources are the process settings of dev: quieter logs and a shorter drain than a server's, unless somebody says so.
+func (a *app) devSources(cmd *cobra.Command) config.Sources {
+	s := a.sources(cmd.Flags())
+	for flag, value := range map[string]string{"log-level": "warn", "drain-timeout": "2s"} {
+		_, byFlag := s.Flags[flag]
+		_, byEnv := a.env("TBA_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")))
+		if !byFlag && !byEnv {
+			s.Flags[flag] = value
+		}
+	}
+	return s
+}
+
+func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (err error) {
+	stop := stopSignals()
+	dir := o.data
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "tba-dev-"); err != nil {
+			return fmt.Errorf("make temporary folder: %w", err)
+		}
+		defer os.RemoveAll(dir)
+	} else if err := os.MkdirAll(dir, 0o750); err != nil {
+		return fail(exitFailure, "name a folder that can be written: --data DIR", "--data: %w", err)
+	}
+	sources.Flags["data"] = dir
+
+	scale := demo.ScaleFor(o.length)
+	upstreams, path := scale.MockOptions(), o.file
+	if o.file != "" {
+		c, err := sources.Load(o.file)
+		if err != nil {
+			return badConfig(o.file, err)
+		}
+		upstreams = a.mocksFor(c)
+	}
+	mocks, err := mockprovider.New(upstreams)
+	if err == nil {
+		err = mocks.Start("127.0.0.1:0")
+	}
+	if err != nil {
+		return fmt.Errorf("start mock providers: %w", err)
+	}
+	defer mocks.Close(context.WithoutCancel(ctx))
+	if path == "" {
+		path = filepath.Join(dir, devPolicy)
+		text := append([]byte("# Written by tba dev at each start. Change it while dev runs: it is taken over.\n"), scale.PolicyYAML(mocks.URL)...)
+		if err := replaceFile(path, text, 0o644); err != nil {
+			return fail(exitFailure, "name a folder that can be written: --data DIR", "--data: %w", err)
+		}
+	}
+	c, err := sources.Load(path)
+	if err != nil {
+		return badConfig(path, err)
+	}
+	c.Warnings.Print(a.err)
+
+	s, err := startOrStop(ctx, startOptions{config: c, log: logger(a.err, c.Settings.Log), create: true, file: path}, stop)
+	if err != nil {
+		return err
+	}
+	watching, done := context.WithCancel(ctx)
+	defer done()
+	s.watchConfig(watching, path, sources)
+
+	about := newDevRow(s, mocks, upstreams, path, dir)
+	words := a.out
+	if a.format != "table" {
+		words = a.err
+	}
+	about.print(words, o, c)
+	if o.demo {
+		return a.fleet(ctx, s, o, scale, mocks, words, stop)
+	}
+	if a.format != "table" {
+		if err := a.printData(about); err != nil {
+			return errors.Join(err, s.drain(ctx))
+		}
+	}
+	if o.length > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.length)
+		defer cancel()
+	}
+	return s.until(ctx, stop)
+}
+
+// mocksFor makes a mock of each provider of a configuration, with the limits that the file says it has.
+func (a *app) mocksFor(c *config.Config) mockprovider.Options {
+	var o mockprovider.Options
+	have := map[string]bool{}
+	for _, pool := range c.Pools {
+		for i, up := range pool.Upstreams {
+			if have[up.Name] {
+				continue
+			}
+			have[up.Name] = true
+			if _, known := provider.Lookup(up.Kind); !known {
+				a.note("provider %s speaks %s, for which there is no mock", up.Name, up.Kind)
+				continue
+			}
+			p := &pool.Policy.Providers[i]
+			o.Upstreams = append(o.Upstreams, mockprovider.Upstream{
+				Name: up.Name, Dialect: up.Kind, RPM: int64(p.RPM), TPM: int64(p.TPM), InputTPM: int64(p.InputTPM), MaxConcurrency: int64(p.MaxConcurrent),
+			})
+		}
+	}
+	return o
+}
+
+// devRow is where things are.
+type devRow struct {
+	HTTP   string            `json:"http"`
+	GRPC   string            `json:"grpc"`
+	Ops    string            `json:"ops"`
+	Mocks  map[string]string `json:"mocks"`
+	Policy string            `json:"policy"`
+	Data   string            `json:"data"`
+}
+
+func newDevRow(s *server, mocks *mockprovider.Server, o mockprovider.Options, policy, dir string) devRow {
+	scheme := "http://"
+	if s.tls {
+		scheme = "https://"
+	}
+	at := s.ports.addresses()
+	row := devRow{HTTP: scheme + at.HTTP, GRPC: at.GRPC, Ops: "http://" + at.Ops, Mocks: map[string]string{}, Policy: policy, Data: dir}
+	for _, u := range o.Upstreams {
+		row.Mocks[u.Name] = mocks.URL(u.Name)
+	}
+	return row
+}
+
+// print tells a person what is there and how to go on.
+func (d devRow) print(w io.Writer, o devOptions, c *config.Config) {
+	kept := "kept"
+	if o.data == "" {
+		kept = "removed at the end; --data DIR keeps it"
+	}
+	wide := len(d.HTTP)
+	for _, url := range d.Mocks {
+		wide = max(wide, len(url))
+	}
+	line := func(name, at, what string) { fmt.Fprintf(w, "  %-8s %-*s   %s\n", name, wide, at, what) }
+	fmt.Fprint(w, "The arbiter is ready.\n\n")
+	line("HTTP", d.HTTP, "JSON, Server-Sent Events")
+	line("gRPC", d.GRPC, "for client.Dial")
+	line("ops", d.Ops, "/readyz, /metrics")
+	title := "mocks"
+	for _, p := range c.Pools {
+		for _, u := range p.Upstreams {
+			if url, ok := d.Mocks[u.Name]; ok {
+				line(title, url, "speaks "+u.Kind+", any key")
+				title = ""
+			}
+		}
+	}
+	fmt.Fprintf(w, `  policy   %s (change it: it is taken over)
+  journal  %s (%s)
+  In memory only: who waits, recent events, metrics, and the books of the mock providers.
+
+`, d.Policy, d.Data, kept)
+	if o.demo {
+		return
+	}
+	key, server := "", ""
+	if len(c.Keys) > 0 {
+		key = ` -H "authorization: Bearer $TBA_KEY"`
+	}
+	if _, port, err := net.SplitHostPort(strings.TrimPrefix(d.HTTP, "http://")); err != nil || port != "7480" {
+		server = " --server " + d.HTTP
+	}
+	class := "default"
+	if classes := c.Pools[0].Policy.Classes; len(classes) > 0 {
+		class = classes[0].Name
+	}
+	fmt.Fprintf(w, `Ask for a lease:
+  curl -s %s/tba.v1.TokenBudgetArbiter/RequestLease -H 'content-type: application/json'%s -d '{"agent_id":"a1","agent_class":"%s","estimated_tokens":1200}'
+
+Go on:
+  tba budgets%s --watch      what is held and spent
+  tba dev --demo --for 25s %s a fleet of agents at work
+  tba init                 %s a configuration of your own, then: tba serve
+
+Ctrl-C ends it.
+`, d.HTTP, key, class, server, strings.Repeat(" ", len(server)), strings.Repeat(" ", len(server)))
+}

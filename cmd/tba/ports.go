@@ -1,0 +1,154 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/config"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+)
+
+// ports are the three bound addresses.
+type ports struct {
+	http, grpc, ops net.Listener
+	file            string // of the addresses, "" for none
+}
+
+// addresses is the file that --addr-file names.
+type addresses struct {
+	HTTP string `json:"http"`
+	GRPC string `json:"grpc"`
+	Ops  string `json:"ops"`
+}
+
+// bind takes the ports first of all: a taken one must not cost a long replay before it is noticed.
+func bind(l config.Listen, keys *identity.Keyring) (*ports, error) {
+	p := &ports{file: l.AddrFile}
+	for _, x := range []struct {
+		to         *net.Listener
+		addr, flag string
+		open       bool // beyond this machine only with keys
+	}{
+		{&p.ops, l.Ops, "--listen-ops", false},
+		{&p.http, l.HTTP, "--listen-http", true},
+		{&p.grpc, l.GRPC, "--listen-grpc", true},
+	} {
+		got, err := net.Listen("tcp", x.addr)
+		if err == nil {
+			*x.to = got
+			if !x.open {
+				continue
+			}
+			if err = identity.CheckBind(got.Addr(), keys, x.flag); err == nil {
+				continue
+			}
+			p.close()
+			return nil, fail(exitConfig, "tba config explain auth.keys", "%w", err)
+		}
+		p.close()
+		next := "correct " + x.flag + " (tba config explain listen)"
+		if errors.Is(err, syscall.EADDRINUSE) {
+			next = "another program, or another tba, has that port: stop it, or name another: " + x.flag + " 127.0.0.1:0 takes a free one"
+		} else if errors.Is(err, syscall.EACCES) {
+			next = "ports below 1024 are the system's: name a higher one by " + x.flag
+		}
+		return nil, fail(exitFailure, next, "%s %s: %w", x.flag, x.addr, err)
+	}
+	if err := p.announce(); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *ports) addresses() addresses {
+	return addresses{HTTP: p.http.Addr().String(), GRPC: p.grpc.Addr().String(), Ops: p.ops.Addr().String()}
+}
+
+// announce writes the address file. It is there as soon as the ports are; /readyz says when the server is ready.
+func (p *ports) announce() error {
+	if p.file == "" {
+		return nil
+	}
+	b, err := json.Marshal(p.addresses())
+	if err == nil {
+		err = replaceFile(p.file, append(b, '\n'), 0o644)
+	}
+	if err != nil {
+		return fail(exitFailure, "name a file in a folder that can be written: --addr-file FILE", "--addr-file: %w", err)
+	}
+	return nil
+}
+
+// close gives the ports back, and takes the address file away: it would name ports of somebody else.
+func (p *ports) close() {
+	for _, l := range []net.Listener{p.http, p.grpc, p.ops} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	if p.file != "" && p.http != nil && p.grpc != nil {
+		_ = os.Remove(p.file) // it may be gone already
+	}
+}
+
+// certificate serves the certificate of the files and reads them again when they change.
+type certificate struct {
+	cert, key string
+
+	mu      sync.Mutex
+	loaded  *tls.Certificate
+	changed time.Time // of the files when they were read
+	looked  time.Time
+}
+
+// serverTLS is nil without a certificate.
+func serverTLS(t config.TLS) (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	c := &certificate{cert: t.Cert, key: t.Key}
+	if _, err := c.get(nil); err != nil {
+		return nil, fail(exitConfig, "tba config explain tls", "tls: %w", err)
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: c.get}, nil
+}
+
+// get keeps the old certificate while new files are not there, or not a pair, yet.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded != nil && time.Since(c.looked) < time.Second {
+		return c.loaded, nil
+	}
+	c.looked = time.Now()
+	newest := newest(c.cert, c.key)
+	if c.loaded != nil && newest.Equal(c.changed) {
+		return c.loaded, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		if c.loaded != nil {
+			return c.loaded, nil
+		}
+		return nil, fmt.Errorf("load certificate: %w", err)
+	}
+	c.loaded, c.changed = &pair, newest
+	return c.loaded, nil
+}
+
+func newest(paths ...string) (t time.Time) {
+	for _, p := range paths {
+		if st, err := os.Stat(p); err == nil && st.ModTime().After(t) {
+			t = st.ModTime()
+		}
+	}
+	return t
+}

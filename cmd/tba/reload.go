@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/config"
+)
+
+// watchConfig takes over changes of the configuration file until ctx ends: by SIGHUP, by notification, by comparing.
+func (s *server) watchConfig(ctx context.Context, path string, sources config.Sources) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	now := make(chan struct{}, 1)
+	go func() {
+		defer signal.Stop(hup)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-hup:
+				select {
+				case now <- struct{}{}:
+				default: // one is waiting: it reads the file after this signal too
+				}
+			}
+		}
+	}()
+	w := config.Watcher{
+		Path: path, Sources: sources, Now: now,
+		Poll: time.Duration(s.inForce.Settings.Reload.Poll), Manual: !s.inForce.Settings.Reload.Watch,
+		Changed: func(c *config.Config, err error) {
+			if err == nil {
+				err = s.takeOver(ctx, c)
+			}
+			s.reloaded(path, err)
+		},
+	}
+	go w.Run(ctx, s.inForce)
+}
+
+// takeOver brings a configuration that was read and checked into force. Credentials are read before anything changes.
+func (s *server) takeOver(ctx context.Context, c *config.Config) error {
+	keys, err := keyring(c.Keys)
+	if err != nil {
+		return err
+	}
+	if len(c.Keys) == 0 && len(s.inForce.Keys) > 0 && !(isLocal(s.ports.http) && isLocal(s.ports.grpc)) {
+		return errors.New("auth.keys is gone from the file, and others can reach this server: restart it on loopback addresses, or keep the keys")
+	}
+	open := s.pools.Pools()
+	for _, p := range c.Pools {
+		if !oneOf(p.Name, open...) {
+			return fmt.Errorf("pool %s is new: stop the server, run tba journal init, and start it again", p.Name)
+		}
+	}
+	for _, p := range c.Pools {
+		if err := s.pools.Adopt(ctx, p.Name, p.Policy); err != nil {
+			return fmt.Errorf("pool %s: %w", p.Name, err)
+		}
+	}
+	s.api.SetKeys(keys)
+	s.api.SetAddresses(perAddress(c))
+	for _, w := range c.Warnings {
+		s.log.Warn("configuration", "warning", w.String())
+	}
+	if c.Settings != s.inForce.Settings {
+		s.log.Warn("process settings have changed in the file: they count from the next start")
+	}
+	for _, name := range open {
+		if _, ok := c.Pool(name); !ok {
+			s.log.Warn("pool is gone from the file: it is served until the next start", "pool", name)
+		}
+	}
+	s.inForce = c
+	return nil
+}
+
+// reloaded tells the outcome of a reload wherever somebody may look: log, metrics, status.
+func (s *server) reloaded(path string, err error) {
+	s.ops.reloaded(err)
+	if err == nil {
+		s.configError.Store(nil)
+		s.log.Info("configuration taken over", "file", path)
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	text := oneLine(err)
+	s.configError.Store(&text)
+	s.log.Error("configuration not taken over: the one before stays in force", "file", path, "error", text)
+}
+
+// oneLine is an error without the source lines that faults carry.
+func oneLine(err error) string {
+	var faults config.Faults
+	if !errors.As(err, &faults) || len(faults) == 0 {
+		return strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	text := faults[0].String()
+	if n := len(faults) - 1; n > 0 {
+		text += fmt.Sprintf(", and %d more: tba config validate", n)
+	}
+	return text
+}
