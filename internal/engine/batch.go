@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math"
+	"runtime"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -126,10 +127,13 @@ func (p *pool) round() (more bool) {
 		p.panicked(b, err)
 		return true
 	}
+	p.nextEnd = math.MaxInt64
 	if end, ok := p.state.NextEnd(); ok {
-		p.nextEnd = end
-	} else {
-		p.nextEnd = math.MaxInt64
+		// It may be early, time and again: only a batch in which leases ended
+		// may have left some over.
+		if p.nextEnd = end; !b.moved {
+			p.nextEnd = max(end, now+endRest)
+		}
 	}
 	p.stats.batches.Add(1)
 
@@ -139,6 +143,10 @@ func (p *pool) round() (more bool) {
 		p.idle(now)
 	} else if !p.commit(b) {
 		return true
+	} else if len(b.calls) > 1 {
+		// Those who were just answered ask again at once. Letting them go first
+		// makes one full entry of what would else be two half ones.
+		runtime.Gosched()
 	}
 	p.queue.dropExpired(p, b)
 	for l := laneExtend; l <= laneSettle; l++ {

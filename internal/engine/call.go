@@ -84,11 +84,22 @@ type call struct {
 	tag  uint64
 }
 
-var calls = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+// freelist recycles the calls of one pool. It is not shared between pools: a
+// channel belongs to the bubble of time that it was made in (testing/synctest).
+type freelist struct{ pool sync.Pool }
+
+func (f *freelist) get() *call {
+	if c, ok := f.pool.Get().(*call); ok {
+		return c
+	}
+	return &call{done: make(chan struct{}, 1)}
+}
+
+func (f *freelist) put(c *call) { f.pool.Put(c) }
 
 // newCall copies op into a call. claims are op's verified token, nil without.
 func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter.Error) {
-	c := calls.Get().(*call)
+	c := p.calls.get()
 	c.state.Store(callPending)
 	c.pool = p
 	now := p.clock.now()
@@ -110,7 +121,7 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 			c.request.Fingerprint = c.request.Sum()
 		}
 		if op.MaxWait < 0 || op.Deadline < 0 {
-			calls.Put(c)
+			p.calls.put(c)
 			return nil, arbiter.Errorf(arbiter.CodeInvalid, "max_wait_ms", "max_wait_ms and deadline_ms must not be negative")
 		}
 		wait := min(op.MaxWait, maxWait)
@@ -140,7 +151,7 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 	case *arbiter.Adopt:
 		c.lane, c.adopt, c.cmd = laneControl, *cmd, &c.adopt
 	default:
-		calls.Put(c)
+		p.calls.put(c)
 		return nil, arbiter.Errorf(arbiter.CodeInvalid, "command", "a pool takes requests, commits, releases, extensions, signals and revocations, not %T", op.Command)
 	}
 	return c, nil
@@ -227,7 +238,7 @@ func (c *call) outcome(s *signer) (Outcome, error) {
 // recycle gives an answered call back once its result was read.
 func (c *call) recycle() {
 	if c.state.Load() == callAnswered {
-		calls.Put(c)
+		c.pool.calls.put(c)
 	}
 }
 
@@ -251,7 +262,7 @@ func (c *call) do(ctx context.Context, s *signer) (Outcome, error) {
 	p := c.pool
 	for {
 		if err := p.inbox.push(c); err != nil {
-			calls.Put(c)
+			p.calls.put(c)
 			return Outcome{}, err
 		}
 		select {

@@ -96,7 +96,7 @@ func (p *Pipe) enter(c *call, tag uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.inFlight >= p.capacity {
-		calls.Put(c)
+		c.pool.calls.put(c)
 		return unavailable("pipe_full", 100*arbiter.Millisecond, "%d commands of this stream are unanswered: read the answers first", p.inFlight)
 	}
 	p.inFlight++
@@ -114,7 +114,7 @@ func (p *Pipe) withdraw(c *call) {
 		delete(p.waiting, c.tag)
 	}
 	p.mu.Unlock()
-	calls.Put(c)
+	c.pool.calls.put(c)
 }
 
 // Cancel gives up a request that waits: its reply comes with

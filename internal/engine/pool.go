@@ -21,6 +21,9 @@ const (
 	maxBatch = 1024
 	// housekeeping is how often an idle pool looks at its calendar.
 	housekeeping = int64(time.Second)
+	// endRest is how long an idle writer rests at least between two looks at
+	// leases that may have ended; commands see ended leases at once.
+	endRest = int64(20 * time.Millisecond)
 	// tickEvery is how often idle rows and closed periods are looked at.
 	tickEvery = int64(5 * time.Second)
 	// idleAfter is how long a pool is quiet before it is snapshotted so that
@@ -40,6 +43,7 @@ type pool struct {
 	journal journal.Journal
 	clock   *clock
 	inbox   inbox
+	calls   freelist
 	follow  *follower
 	watch   *watchdog
 

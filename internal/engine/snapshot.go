@@ -15,14 +15,10 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/journal"
 )
 
-const (
-	// saveRate paces a snapshot, bytes a second: one large write holds up the
-	// log that shares the disk or the connection.
-	saveRate = 32 << 20
-	// inlineDigest is the largest encoded state that the writer digests itself:
-	// about two milliseconds.
-	inlineDigest = 1 << 20
-)
+// inlineDigest is the largest encoded state that the writer digests itself:
+// about two milliseconds. Above it the digests are compared when the pool is
+// drained; the lease counts are compared always.
+const inlineDigest = 1 << 20
 
 // snapshot is a state on its way to the store.
 type snapshot struct {
@@ -32,8 +28,7 @@ type snapshot struct {
 	bytes  []byte
 	rows   []row
 	took   time.Duration // of encoding
-	paced  bool
-	saved  chan error // nil, or told the result
+	saved  chan error    // nil, or told the result
 }
 
 // row is an archive row.
@@ -48,7 +43,7 @@ func (p *pool) snapshotDue() *snapshot {
 	if p.logBytes < max(p.e.opts.SnapshotEvery, p.stats.snapshotBytes.Load()) || !p.claim() {
 		return nil
 	}
-	return p.order(true)
+	return p.order()
 }
 
 // claim takes the right to save a snapshot; one is under way at a time.
@@ -62,9 +57,9 @@ func (p *pool) claim() bool {
 }
 
 // order describes the writer's state of now for a snapshot.
-func (p *pool) order(paced bool) *snapshot {
+func (p *pool) order() *snapshot {
 	p.logBytes = 0
-	s := &snapshot{counts: p.state.Counts(), paced: paced}
+	s := &snapshot{counts: p.state.Counts()}
 	if p.stats.snapshotBytes.Load() <= inlineDigest {
 		s.digest = p.state.Digest()
 	}
@@ -75,7 +70,7 @@ func (p *pool) order(paced bool) *snapshot {
 // pin the log that it shares with others.
 func (p *pool) idle(now int64) {
 	if p.logBytes > 0 && now-p.lastWork >= idleAfter && p.claim() {
-		p.follow.push(item{snapshot: p.order(true)})
+		p.follow.push(item{snapshot: p.order()})
 	}
 }
 
@@ -127,7 +122,8 @@ func (p *pool) leaveSnapshot() {
 		<-p.saving
 		return
 	}
-	s := p.order(false)
+	s := p.order()
+	s.digest = p.state.Digest()
 	s.saved = p.final
 	p.follow.push(item{snapshot: s})
 }
@@ -152,7 +148,10 @@ func (p *pool) store(s *snapshot) error {
 		return nil
 	}
 	started := time.Now()
-	m, err := p.journal.Snapshots().Save(ctx, s.pos, func(w io.Writer) error { return pour(ctx, w, s) })
+	m, err := p.journal.Snapshots().Save(ctx, s.pos, func(w io.Writer) error {
+		_, err := w.Write(s.bytes)
+		return err
+	})
 	if errors.Is(err, journal.ErrStale) {
 		return nil
 	}
@@ -169,26 +168,6 @@ func (p *pool) store(s *snapshot) error {
 	}
 	if err := p.journal.Snapshots().Trim(ctx); err != nil {
 		return fmt.Errorf("trim log: %w", err)
-	}
-	return nil
-}
-
-// pour writes the bytes chunk by chunk, at saveRate when paced.
-func pour(ctx context.Context, w io.Writer, s *snapshot) error {
-	for chunk := range slices.Chunk(s.bytes, journal.ChunkBytes) {
-		if _, err := w.Write(chunk); err != nil {
-			return err
-		}
-		if !s.paced {
-			continue
-		}
-		t := time.NewTimer(time.Duration(int64(len(chunk)) * int64(time.Second) / saveRate))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		}
 	}
 	return nil
 }
