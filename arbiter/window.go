@@ -90,10 +90,10 @@ func (s *State) rotateWindows() {
 // roomAt is the earliest logical time at which the window's sum has fallen to at most target, if nothing else is charged. It is 0 when it is so already.
 func (s *State) roomAt(m *meter, target int64) int64 {
 	sum := m.sum
-	if sum <= target || m.buckets == nil {
+	if sum <= target {
 		return 0
 	}
-	for b := s.firstBucket; b < s.firstBucket+windowBuckets; b++ {
+	for b := s.firstBucket; m.buckets != nil && b < s.firstBucket+windowBuckets; b++ {
 		if sum -= m.buckets[b%windowBuckets]; sum <= target {
 			return (b+1)*bucketLength + windowSpan + s.rules.policy.Guard
 		}
