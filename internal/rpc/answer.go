@@ -206,22 +206,6 @@ func toReleaseResponse(a *arbiter.Answer, p pressure) *tbav1.ReleaseResponse {
 	return m
 }
 
-// leaseGone is the refusal of an extension or signal that came too late: nil when the lease lives.
-func leaseGone(a *arbiter.Answer) *arbiter.Error {
-	switch a.Result {
-	case arbiter.UnknownLease, arbiter.TooOld:
-		return arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease here: ask for a new one")
-	case arbiter.LeaseExpired:
-		if a.Lease.Phase == arbiter.RevokedPhase {
-			return arbiter.Errorf(arbiter.CodePrecondition, "revoked", "lease_id: the lease was revoked: stop the call and commit what it used")
-		}
-		return arbiter.Errorf(arbiter.CodePrecondition, "expired", "lease_id: the lease has expired: commit what the call used, and ask for a new one")
-	case arbiter.LeaseResolved:
-		return arbiter.Errorf(arbiter.CodePrecondition, "resolved", "lease_id: the lease was committed or released already")
-	}
-	return nil
-}
-
 func toExtendResponse(a *arbiter.Answer, now int64, p pressure) *tbav1.ExtendLeaseResponse {
 	ttl := floorMillis(a.Lease.Deadline - now)
 	return &tbav1.ExtendLeaseResponse{

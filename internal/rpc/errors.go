@@ -57,6 +57,9 @@ func asError(err error) *arbiter.Error {
 	var e *arbiter.Error
 	switch {
 	case errors.As(err, &e):
+		if word, ended := endWords[e.Reason]; ended {
+			return &arbiter.Error{Code: e.Code, Reason: word, Text: "lease_id: " + e.Text, RetryAfter: e.RetryAfter}
+		}
 		return e
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return arbiter.Errorf(arbiter.CodeUnavailable, "cancelled", "the caller gave up before there was an answer: repeat under the same request_id")
@@ -64,6 +67,9 @@ func asError(err error) *arbiter.Error {
 		return arbiter.Errorf(arbiter.CodeUnavailable, "internal", "cannot answer: %v", err)
 	}
 }
+
+// endWords are the wire's words for a lease that can no longer be extended or signalled.
+var endWords = map[string]string{"lease_expired": "expired", "lease_assumed": "expired", "lease_revoked": "revoked", "lease_resolved": "resolved"}
 
 // details are what goes with an error beside its text.
 func details(e *arbiter.Error) []protoadapt.MessageV1 {

@@ -25,6 +25,10 @@ const bareName = "TokenBudgetArbiter"
 // maxStreams bounds the open calls of one connection: 10,000 blocking callers may share one.
 const maxStreams = 16 << 10
 
+// streamWorkers keep their grown stacks from call to call, which saves a tenth of a call's work. Calls beyond them, blocking ones above all, get
+// goroutines of their own.
+const streamWorkers = 512
+
 // GRPC returns a gRPC server with the arbiter under both names, Admin, health and reflection. Serve it on a listener of identity.Listener and stop it with
 // its own methods. TLS is nil for plain text, which CheckBind confines to loopback unless there are keys.
 func (s *Server) GRPC(tls credentials.TransportCredentials) *grpc.Server {
@@ -33,6 +37,7 @@ func (s *Server) GRPC(tls credentials.TransportCredentials) *grpc.Server {
 		grpc.MaxSendMsgSize(16 << 20), // answers are ours: a page of leases, coalesced session frames
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.ConnectionTimeout(5 * time.Second), // handshake: a client that says nothing holds no slot
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}), // a vanished client is noticed within 40 s

@@ -226,9 +226,6 @@ func (s *arbiterService) ExtendLease(ctx context.Context, m *tbav1.ExtendLeaseRe
 	if fault != nil {
 		return nil, toStatus(fault)
 	}
-	if err := leaseGone(&out.Answer); err != nil {
-		return nil, toStatus(err)
-	}
 	return toExtendResponse(&out.Answer, s.now(op.Pool), pressureOf(&out)), nil
 }
 
@@ -245,9 +242,6 @@ func (s *arbiterService) SignalLease(ctx context.Context, m *tbav1.SignalLeaseRe
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
 		return nil, toStatus(fault)
-	}
-	if err := leaseGone(&out.Answer); err != nil {
-		return nil, toStatus(err)
 	}
 	return toSignalResponse(&out.Answer, pressureOf(&out)), nil
 }

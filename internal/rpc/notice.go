@@ -23,14 +23,8 @@ func (x *session) answer(c *sessionCall, r *engine.Reply) *tbav1.SessionResponse
 	case callRelease:
 		f.Answer = &tbav1.SessionResponse_Frame_Release{Release: releaseResponse(&r.Outcome)}
 	case callExtend:
-		if err := leaseGone(&r.Answer); err != nil {
-			return errorFrame(c.frame, err)
-		}
 		f.Answer = &tbav1.SessionResponse_Frame_Extend{Extend: toExtendResponse(&r.Answer, x.now(c.pool), pressureOf(&r.Outcome))}
 	case callSignal:
-		if err := leaseGone(&r.Answer); err != nil {
-			return errorFrame(c.frame, err)
-		}
 		f.Answer = &tbav1.SessionResponse_Frame_Signal{Signal: toSignalResponse(&r.Answer, pressureOf(&r.Outcome))}
 	}
 	return f

@@ -1,0 +1,198 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/filejournal"
+	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+)
+
+// benchPolicy limits everything and binds nothing, so that every check is made.
+func benchPolicy() *arbiter.Policy {
+	huge := arbiter.Limit{Tokens: arbiter.MaxAmount, Nanos: arbiter.MaxAmount}
+	return testPolicy(func(p *arbiter.Policy) {
+		p.Global, p.Tasks = huge, huge
+		p.Classes[2].Limit = huge
+		for i := range p.Providers {
+			p.Providers[i].Limit = huge
+			p.Providers[i].Ceilings = arbiter.Ceilings{RPM: 1 << 40, TPM: 1 << 50, MaxConcurrent: 1 << 40}
+		}
+	})
+}
+
+func benchWorld(b *testing.B) *world {
+	b.Helper()
+	store, err := filejournal.Open(b.TempDir(), filejournal.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { store.Close() })
+	return newWorld(b, setup{policy: benchPolicy(), store: store, tcp: true})
+}
+
+func benchRequest() *tbav1.LeaseRequest {
+	return &tbav1.LeaseRequest{AgentId: "agent-17", AgentClass: "chat", EstimatedTokens: 1500, TaskId: "task-1234", EstimatedOutputTokens: proto.Int64(500)}
+}
+
+// echoServer answers a request with the response it was given: the least that grpc-go can do for messages of these sizes.
+type echoServer struct {
+	tbav1.UnimplementedTokenBudgetArbiterServer
+	answer *tbav1.LeaseResponse
+}
+
+func (e *echoServer) RequestLease(context.Context, *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+	return e.answer, nil
+}
+
+// echo is the baseline: a bare server that answers with a copy of a real grant.
+func echo(b *testing.B) tbav1.TokenBudgetArbiterClient {
+	b.Helper()
+	w := benchWorld(b)
+	answer := w.grant(b, benchRequest())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := grpc.NewServer()
+	tbav1.RegisterTokenBudgetArbiterServer(s, &echoServer{answer: answer})
+	go func() { _ = s.Serve(l) }()
+	b.Cleanup(s.Stop)
+	conn := w.dial(b, func(ctx context.Context, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}, "")
+	return tbav1.NewTokenBudgetArbiterClient(conn)
+}
+
+// callers shares b.N calls among n goroutines and reports calls a second and the median of a sample.
+func callers(b *testing.B, n int, call func() error) {
+	b.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var sample []time.Duration
+	b.ReportAllocs()
+	spent := processor(b)
+	b.ResetTimer()
+	for i := range n {
+		calls := b.N / n
+		if i < b.N%n {
+			calls++
+		}
+		wg.Go(func() {
+			var mine []time.Duration
+			for k := range calls {
+				began := time.Now()
+				if err := call(); err != nil {
+					b.Error(err)
+					return
+				}
+				if k%8 == 0 {
+					mine = append(mine, time.Since(began))
+				}
+			}
+			mu.Lock()
+			sample = append(sample, mine...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	spent()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
+	slices.Sort(sample)
+	if len(sample) > 0 {
+		b.ReportMetric(float64(sample[len(sample)/2].Microseconds()), "p50-µs")
+	}
+}
+
+// processor reports the processor time of the whole process per operation: client, server and journal. It is steadier than the
+// throughput on a machine that does other things beside.
+func processor(b *testing.B) func() {
+	read := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	began := read()
+	return func() { b.ReportMetric(float64((read()-began).Nanoseconds())/1000/float64(b.N), "cpu-µs/op") }
+}
+
+func benchEcho(b *testing.B, n int) {
+	c := echo(b)
+	m := benchRequest()
+	callers(b, n, func() error {
+		_, err := c.RequestLease(context.Background(), m)
+		return err
+	})
+}
+
+// benchUnary requests leases and gives the finished ones back with the next request, as a busy client does, so that no lease piles up.
+func benchUnary(b *testing.B, n int) {
+	w := benchWorld(b)
+	callers(b, n, func() error {
+		_, err := w.lease.RequestLease(context.Background(), benchRequest())
+		return err
+	})
+}
+
+func BenchmarkEcho1(b *testing.B)    { benchEcho(b, 1) }
+func BenchmarkUnary1(b *testing.B)   { benchUnary(b, 1) }
+func BenchmarkEcho64(b *testing.B)   { benchEcho(b, 64) }
+func BenchmarkUnary64(b *testing.B)  { benchUnary(b, 64) }
+func BenchmarkEcho256(b *testing.B)  { benchEcho(b, 256) }
+func BenchmarkUnary256(b *testing.B) { benchUnary(b, 256) }
+
+// BenchmarkSession256 counts whole leases, request and commit, of 256 callers on one session. Compare with the calls of BenchmarkEcho256.
+func BenchmarkSession256(b *testing.B) {
+	w := benchWorld(b)
+	x := openSession(b, w.lease)
+	const n = 256
+	answers := make([]chan *tbav1.SessionResponse_Frame, n+1)
+	for i := range answers {
+		answers[i] = make(chan *tbav1.SessionResponse_Frame, 1)
+	}
+	go x.receive(func(f *tbav1.SessionResponse_Frame) { answers[f.GetId()] <- f })
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	spent := processor(b)
+	b.ResetTimer()
+	for i := range n {
+		leases := b.N / n
+		if i < b.N%n {
+			leases++
+		}
+		id := uint64(i + 1)
+		wg.Go(func() {
+			for range leases {
+				x.push(&tbav1.SessionRequest_Frame{Id: id, Call: &tbav1.SessionRequest_Frame_Request{Request: benchRequest()}})
+				lease := (<-answers[id]).GetLease()
+				if lease.GetLeaseId() == "" {
+					b.Errorf("no lease: %v", lease)
+					return
+				}
+				x.push(&tbav1.SessionRequest_Frame{Id: id, Call: &tbav1.SessionRequest_Frame_Commit{Commit: &tbav1.LeaseCommit{
+					LeaseId: lease.GetLeaseId(), ActualTokens: proto.Int64(1300), LatencyMs: 2000, Outcome: tbav1.LeaseCommit_OK,
+				}}})
+				if c := (<-answers[id]).GetCommit(); c == nil || c.GetResult() != tbav1.CommitResponse_RECORDED {
+					b.Errorf("commit: %v", c)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	spent()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
+}
