@@ -124,7 +124,7 @@ func (s *State) bill(c *Commit, l *lease) (u Usage, tokens Tokens, nanos Nanos, 
 	}
 	rates := s.leaseRates(l, u.InputTotal())
 	if rates == nil { // the price is no longer known: what the hold was priced at
-		return u, u.Total(), Nanos(mulDivUp(l.nanos, int64(u.Total()), max(l.tokens(), 1))), flags | FlagEstimated
+		return u, u.Total(), Nanos(min(mulDivUp(l.nanos, int64(u.Total()), max(l.tokens(), 1)), MaxAmount)), flags | FlagEstimated
 	}
 	return u, u.Total(), rates.Cost(u), flags
 }
