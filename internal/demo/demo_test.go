@@ -68,12 +68,30 @@ func TestTheScheduleIsTheSameForASeed(t *testing.T) {
 	if same > len(rows)/4 {
 		t.Errorf("another seed gave %d equal calls", same)
 	}
-	if want := time.Duration(2*len(rows)) * time.Second / 30; last.at < want-5*time.Second || last.at > want {
-		t.Errorf("two passes ended at %v, want about %v", last.at, want)
-	}
 	for _, p := range plans {
 		if classes[p.class] < 200 {
 			t.Errorf("class %s got %d calls", p.class, classes[p.class])
+		}
+	}
+}
+
+func TestWaves(t *testing.T) {
+	t.Parallel()
+	rows := make([]row, 1000)
+	for i := range rows {
+		rows[i].at = time.Duration(i) * time.Minute
+	}
+	s := newSchedule(rows, fleet(), 1, 10)
+	for i, n := range []int{250, 24, 250, 24, 250} { // 25 s of 10 a second, then 50 s of one in 2 s, whose last call opens the next wave
+		start := time.Duration(i/2) * (busy + calm)
+		from, to := start, start+busy
+		if i%2 == 1 {
+			from, to = start+busy+2*time.Second, start+busy+calm
+		}
+		for k := range n {
+			if at := s.take().at; at < from || at >= to {
+				t.Fatalf("phase %d, call %d: at %v, want %v to %v", i, k, at, from, to)
+			}
 		}
 	}
 }
@@ -98,15 +116,15 @@ func TestTheFleetHasFiveClassesAndEveryProviderBoundCallers(t *testing.T) {
 
 func TestScaleKeepsTheProportionsOfTheExample(t *testing.T) {
 	t.Parallel()
-	s := ScaleFor(25 * time.Second)
-	if s.GlobalTokens != 1_254_160 {
-		t.Errorf("global budget %d, want ten times 125,416", s.GlobalTokens)
+	s := ScaleFor(25*time.Second, time.Time{})
+	if s.GlobalTokens != 1_522_910 {
+		t.Errorf("global budget %d, want ten times 152,291", s.GlobalTokens)
 	}
 	for i, want := range []Ceiling{
-		{Provider: provider.OpenAI, Allocated: 4 * 125_416, RPM: 500, TPM: 1_000_000, Slots: 48},
-		{Provider: provider.Anthropic, Allocated: 3 * 125_416, RPM: 250, TPM: 500_000, Slots: 24},
-		{Provider: provider.Gemini, Allocated: 2 * 125_416, RPM: 400, TPM: 750_000, Slots: 4},
-		{Provider: provider.Mistral, Allocated: 125_416, RPM: 150, TPM: 250_000, Slots: 16},
+		{Provider: provider.OpenAI, Allocated: 4 * 152_291, RPM: 500, TPM: 1_000_000, Slots: 48},
+		{Provider: provider.Anthropic, Allocated: 3 * 152_291, RPM: 250, TPM: 500_000, Slots: 24},
+		{Provider: provider.Gemini, Allocated: 2 * 152_291, RPM: 400, TPM: 750_000, Slots: 4},
+		{Provider: provider.Mistral, Allocated: 152_291, RPM: 150, TPM: 250_000, Slots: 16},
 	} {
 		got := s.Ceilings[i]
 		got.firstToken, got.speed, got.burstRequests, got.burstTokens = 0, 0, 0, 0
@@ -114,8 +132,13 @@ func TestScaleKeepsTheProportionsOfTheExample(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	}
-	if long := ScaleFor(0); long.GlobalTokens <= s.GlobalTokens {
-		t.Error("an endless run has no larger budget")
+	if half := ScaleFor(75*time.Second, time.Time{}); half.GlobalTokens != s.GlobalTokens {
+		t.Errorf("a whole wave of 75 s has a budget of %d, its busy part one of %d", half.GlobalTokens, s.GlobalTokens)
+	}
+	start := time.Date(2026, 12, 1, 10, 0, 0, 999, time.UTC)
+	endless := ScaleFor(0, start)
+	if endless.GlobalTokens < 2*s.GlobalTokens || endless.period() != `{every: 2m30s, anchor: "2026-12-01T10:00:00Z"}` {
+		t.Errorf("without end: %+v, %s", endless, endless.period())
 	}
 	if _, err := mockprovider.New(s.MockOptions()); err != nil {
 		t.Error(err)
@@ -124,7 +147,12 @@ func TestScaleKeepsTheProportionsOfTheExample(t *testing.T) {
 
 func TestThePolicyLoads(t *testing.T) {
 	t.Parallel()
-	s := ScaleFor(25 * time.Second)
+	for _, d := range []time.Duration{0, 25 * time.Second} {
+		thePolicyLoads(t, ScaleFor(d, time.Now()))
+	}
+}
+
+func thePolicyLoads(t *testing.T, s Scale) {
 	text := s.PolicyYAML(func(p string) string { return "http://127.0.0.1:1/" + p })
 	c, err := config.Sources{}.LoadBytes("demo.yaml", text)
 	if err != nil {
@@ -214,8 +242,11 @@ func TestQuantilesAndPeriods(t *testing.T) {
 		}
 	}
 	from := time.Date(2026, 12, 31, 23, 59, 50, 0, time.UTC)
-	if periods(from, from.Add(5*time.Second)) != 1 || periods(from, from.Add(time.Minute)) != 2 {
+	if m := (Scale{}); m.periods(from, from.Add(5*time.Second)) != 1 || m.periods(from, from.Add(time.Minute)) != 2 {
 		t.Error("periods across the year's end")
+	}
+	if s := ScaleFor(0, from); s.periods(from, from.Add(time.Minute)) != 1 || s.periods(from, from.Add(6*time.Minute)) != 3 {
+		t.Error("periods of 150 s")
 	}
 }
 

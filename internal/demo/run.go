@@ -22,7 +22,7 @@ type Options struct {
 	Scale Scale
 	// For is how long calls are begun; 0 is until ctx ends. Calls under way are finished after it.
 	For time.Duration
-	// CallsPerSecond is the mean rate at which the trace is replayed; 0 is 60.
+	// CallsPerSecond is the mean rate at which the trace is replayed in busy times; 0 is 60.
 	CallsPerSecond float64
 	// Seed decides which agent gets which call.
 	Seed uint64
@@ -100,7 +100,7 @@ func (r *run) run(ctx context.Context, rows []row) (Summary, error) {
 	}
 	var group sync.WaitGroup
 	for _, w := range r.workers {
-		group.Go(func() { w.work(ctx, end, r.caller, r.tally) })
+		group.Go(func() { w.work(ctx, r.began, end, r.caller, r.tally) })
 	}
 	group.Go(func() { r.live(issuing) })
 	r.dispatch(issuing, newSchedule(rows, members, r.Seed, r.CallsPerSecond))
@@ -151,15 +151,15 @@ func (r *run) live(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := r.tally.counts()
-		var answered429, running int64
+		var answered429, running, used int64
 		for _, p := range r.Mocks.Report() {
 			answered429 += p.Answered429()
+			used += p.Used()
 			running += p.Calls - p.OK - p.Cancelled - p.Throttled - p.Stormed - p.Failed
 		}
-		signal := r.workers[0].agent.Backpressure()
 		fmt.Fprintf(r.Live, "%4.0fs  granted %d (+%d)  running %d  deferred %d  denied %d  [%s]  level %s  budget %.0f%%  429s %d\n",
 			time.Since(r.began).Seconds(), now.granted, now.granted-before.granted, running, now.deferred, now.denied,
-			reasons(now.refusedBy), signal.Level, 100*signal.Consumed, answered429)
+			reasons(now.refusedBy), r.workers[0].agent.Level(), 100*float64(used)/float64(r.Scale.GlobalTokens), answered429)
 		before = now
 	}
 }
@@ -175,7 +175,7 @@ func (r *run) summarise(ctx context.Context) (Summary, error) {
 		Granted: c.granted, Deferred: c.deferred, Denied: c.denied, RefusedBy: c.refusedBy, CommittedTokens: c.committed, LastFailure: c.lastFailure,
 		GrantP50: c.p50, GrantP99: c.p99, Trace: Attribution,
 	}
-	s.audit(r.Scale, r.Mocks.Report(), periods(r.began, time.Now()))
+	s.audit(r.Scale, r.Mocks.Report(), r.Scale.periods(r.began, time.Now()))
 	if r.OpenLeases != nil {
 		open, err := r.OpenLeases(last)
 		if err != nil {

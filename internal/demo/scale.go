@@ -50,31 +50,44 @@ type Ceiling struct {
 type Scale struct {
 	GlobalTokens int64
 	Ceilings     []Ceiling
+	// Every is the length of the budget period, one of which begins at Anchor; 0 is the calendar month in UTC.
+	Every  time.Duration
+	Anchor time.Time
 }
 
-// horizon is the length that an endless run is scaled for.
-const horizon = 10 * time.Minute
+// endlessPeriod is the budget period of a run without end: two waves, then the budget starts anew.
+const endlessPeriod = 2 * (busy + calm)
 
-// ScaleFor scales the example budget to a run of that length; 0 is a run without end.
+// ScaleFor scales the example budget to a run of that length. A run without end (0) gets a short period that begins at
+// start, so that its budget comes back.
 //
-// In d, the pace of a ceiling C lets the burst of 3/10 C go at once and C/60 s after that, so at most C·(3/10 + d/60 s).
-// The smallest slice is 7/10 of what its provider's TPM lets through, so that it runs out before the end; all other
+// In d, the pace of a ceiling C lets the burst of 3/10 C go at once and C/60 s after that, so at most C·(3/10 + d/60 s);
+// longer runs come in waves (see schedule), of which each busy part lets through as much again.
+// The smallest slice is 17/20 of what its provider's TPM lets through, so that it runs out before the end; all other
 // slices and the global budget keep the example's proportions to it. Worked example: d = 25 s, C = 250,000: 179,166
-// tokens can pass, the slice is 125,416, the global budget ten times that.
-func ScaleFor(d time.Duration) Scale {
+// tokens can pass, the slice is 152,291, the global budget ten times that.
+func ScaleFor(d time.Duration, start time.Time) Scale {
+	var s Scale
 	if d <= 0 {
-		d = horizon
+		d = endlessPeriod
+		s.Every, s.Anchor = endlessPeriod, start.UTC().Truncate(time.Second)
 	}
 	least := shares[len(shares)-1]
 	ceiling := least.exampleTPM / tokenScale
-	passes := ceiling*burstPercent/100 + int64(float64(ceiling)*d.Seconds()/60)
-	slice := passes * 7 / 10
-	s := Scale{GlobalTokens: slice * (exampleTotal / least.allocated)}
+	passed := func(d time.Duration) int64 {
+		return ceiling*burstPercent/100 + int64(float64(ceiling)*min(d, busy).Seconds()/60)
+	}
+	passes := int64(d/(busy+calm)) * passed(busy)
+	if rest := d % (busy + calm); rest > 0 {
+		passes += passed(rest)
+	}
+	slice := passes * 17 / 20
+	s.GlobalTokens = slice * (exampleTotal / least.allocated)
 	for _, x := range shares {
 		c := Ceiling{
 			Provider: x.name, Allocated: slice * (x.allocated / least.allocated),
 			RPM: x.exampleRPM / requestScale, TPM: x.exampleTPM / tokenScale, Slots: x.slots,
-			firstToken: 250 * time.Millisecond, speed: 80,
+			firstToken: 250 * time.Millisecond, speed: 160,
 		}
 		if x.name == provider.Gemini {
 			c.firstToken = 600 * time.Millisecond
@@ -98,16 +111,33 @@ func (s Scale) MockOptions() mockprovider.Options {
 	return o
 }
 
+// period is the budget period as the file writes it.
+func (s Scale) period() string {
+	if s.Every == 0 {
+		return "monthly"
+	}
+	return fmt.Sprintf("{every: %v, anchor: %q}", s.Every, s.Anchor.Format(time.RFC3339))
+}
+
+// periods is how many budget periods the time between two moments touches.
+func (s Scale) periods(from, to time.Time) int64 {
+	if s.Every > 0 {
+		return int64(to.Sub(s.Anchor)/s.Every-from.Sub(s.Anchor)/s.Every) + 1
+	}
+	from, to = from.UTC(), to.UTC()
+	return int64((to.Year()-from.Year())*12+int(to.Month())-int(from.Month())) + 1
+}
+
 // PolicyYAML is the configuration file of the demo. url gives the base URL of a provider's mock; nil leaves it out.
 func (s Scale) PolicyYAML(url func(provider string) string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# The example budget, scaled to the demo: requests a minute to 1/%d, tokens a minute to 1/%d, period
 # budgets so that the smallest slice runs out before the end. Slots are the demo's own.
 budget:
-  period: monthly
+  period: %s
   global_tokens: %d
   providers:
-`, requestScale, tokenScale, s.GlobalTokens)
+`, requestScale, tokenScale, s.period(), s.GlobalTokens)
 	for _, c := range s.Ceilings {
 		fmt.Fprintf(&b, "    %s:\n      allocated_tokens: %d\n      rpm_ceiling: %d\n      tpm_ceiling: %d\n      max_concurrency: %d\n      burst: 0.%d\n",
 			c.Provider, c.Allocated, c.RPM, c.TPM, c.Slots, burstPercent)

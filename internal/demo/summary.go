@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/token-budget-arbiter/tba/internal/mockprovider"
 )
@@ -75,8 +74,8 @@ func (s Summary) Check() error {
 	return errors.Join(faults...)
 }
 
-// audit fills in what the providers' books say. months is how many budget periods the run touched.
-func (s *Summary) audit(scale Scale, reports []mockprovider.Report, months int64) {
+// audit fills in what the providers' books say. periods is how many budget periods the run touched.
+func (s *Summary) audit(scale Scale, reports []mockprovider.Report, periods int64) {
 	var total int64
 	for _, r := range reports {
 		used := r.Used()
@@ -86,18 +85,12 @@ func (s *Summary) audit(scale Scale, reports []mockprovider.Report, months int64
 		s.SlotViolations += r.SlotViolations
 		for _, c := range scale.Ceilings {
 			if c.Provider == r.Name {
-				s.BudgetOvershootTokens += max(used-months*c.Allocated, 0)
+				s.BudgetOvershootTokens += max(used-periods*c.Allocated, 0)
 			}
 		}
 	}
 	s.UsedTokens = total
-	s.BudgetOvershootTokens += max(total-months*scale.GlobalTokens, 0)
-}
-
-// periods is how many calendar months (UTC) the time between two moments touches.
-func periods(from, to time.Time) int64 {
-	from, to = from.UTC(), to.UTC()
-	return int64((to.Year()-from.Year())*12+int(to.Month())-int(from.Month())) + 1
+	s.BudgetOvershootTokens += max(total-periods*scale.GlobalTokens, 0)
 }
 
 // WriteText prints the summary for people.

@@ -64,15 +64,29 @@ type job struct {
 	cap            int64
 }
 
-// schedule hands out the calls of the trace in time order, over and over, compressed to a mean rate. The same seed gives
-// the same calls to the same agents.
+// Demand comes in waves, as it does: busy for 25 s, in which the trace runs with its own bursts and gaps, then calm for
+// 50 s, in which its calls go on one by one at a twentieth of the rate. Without the calm a fleet that wants twice what
+// there is would sit at a full window for ever.
+const (
+	busy = 25 * time.Second
+	calm = 50 * time.Second
+	slow = 20
+)
+
+// schedule hands out the calls of the trace in time order, over and over, compressed to a mean rate in busy times. The
+// same seed gives the same calls to the same agents.
 type schedule struct {
 	rows   []row
 	agents map[string][]int // by class
 	random *rand.Rand
 	speed  float64       // how much faster than it happened
 	pass   time.Duration // length of one pass, compressed
+	gap    time.Duration // between calls in calm times
 	next   int
+
+	wave   int           // number of the wave
+	origin time.Duration // compressed time of the trace at the start of the wave
+	calmed int           // calls of this wave's calm so far; 0 while it is busy
 }
 
 func newSchedule(rows []row, fleet []member, seed uint64, perSecond float64) *schedule {
@@ -81,6 +95,7 @@ func newSchedule(rows []row, fleet []member, seed uint64, perSecond float64) *sc
 		s.agents[m.class] = append(s.agents[m.class], i)
 	}
 	s.pass = time.Duration(float64(len(rows)) / perSecond * float64(time.Second))
+	s.gap = time.Duration(slow / perSecond * float64(time.Second))
 	// The sample spans one gap less than it has calls.
 	span := float64(rows[len(rows)-1].at) * float64(len(rows)) / float64(max(len(rows)-1, 1))
 	s.speed = span / float64(s.pass)
@@ -89,10 +104,24 @@ func newSchedule(rows []row, fleet []member, seed uint64, perSecond float64) *sc
 
 func (s *schedule) take() job {
 	r := s.rows[s.next%len(s.rows)]
-	at := time.Duration(s.next/len(s.rows))*s.pass + time.Duration(float64(r.at)/s.speed)
+	at := s.place(time.Duration(s.next/len(s.rows))*s.pass + time.Duration(float64(r.at)/s.speed))
 	s.next++
 	candidates := s.agents[classOf(r, s.random.Float64())]
 	return job{at: at, agent: candidates[s.random.IntN(len(candidates))], prompt: r.prompt, output: r.output, cap: outputCap(r.output)}
+}
+
+// place puts the next call, which the compressed trace has at t, into the waves.
+func (s *schedule) place(t time.Duration) time.Duration {
+	start := time.Duration(s.wave) * (busy + calm)
+	if s.calmed == 0 && t-s.origin < busy {
+		return start + t - s.origin
+	}
+	s.calmed++
+	if at := time.Duration(s.calmed) * s.gap; at < calm {
+		return start + busy + at
+	}
+	s.wave, s.origin, s.calmed = s.wave+1, t, 0
+	return start + busy + calm
 }
 
 // outputCap is the cap that an agent puts on a call: the next power of two above twice what will come, because real

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// patience is how long a call may wait for its lease before the agent turns to its next call.
-	patience = 8 * time.Second
+	// patience is how long after its time a call may still be waiting for its lease; then it is stale.
+	patience = 6 * time.Second
 	// serverWait is how long the half of the fleet that waits inside the arbiter lets it hold a request.
 	serverWait = 2 * time.Second
 	// callTimeout bounds one call at a provider.
@@ -105,9 +105,13 @@ type worker struct {
 
 // work makes the calls of the queue one after the other until it is closed or the run is over. ctx ends everything; end
 // only stops new calls and the wait for leases, so that what a provider has begun is also counted.
-func (w *worker) work(ctx context.Context, end time.Time, c *caller, t *tally) {
+func (w *worker) work(ctx context.Context, began, end time.Time, c *caller, t *tally) {
 	for j := range w.queue {
-		left := patience
+		left := time.Until(began.Add(j.at + patience))
+		if left <= 0 {
+			t.add(&t.gaveUp, 1)
+			continue
+		}
 		if !end.IsZero() {
 			left = min(left, time.Until(end))
 		}
