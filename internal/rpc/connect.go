@@ -32,8 +32,8 @@ func (s *Server) mountConnect(mux *http.ServeMux) {
 		full.URL.Path = path + strings.TrimPrefix(r.URL.Path, "/"+bareName+"/")
 		handler.ServeHTTP(w, full)
 	}))
-	path, handler = tbav1connect.NewAdminHandler(connectAdmin{&s.admin}, connectOptions()...)
-	mux.Handle("POST "+path, handler)
+	adminPath, adminHandler := tbav1connect.NewAdminHandler(connectAdmin{&s.admin}, connectOptions()...)
+	mux.Handle("POST "+adminPath, adminHandler)
 }
 
 // unary runs a call of the gRPC service for the Connect protocol: one implementation, two wires.

@@ -60,6 +60,9 @@ func asError(err error) *arbiter.Error {
 		if word, ended := endWords[e.Reason]; ended {
 			return &arbiter.Error{Code: e.Code, Reason: word, Text: "lease_id: " + e.Text, RetryAfter: e.RetryAfter}
 		}
+		if e.Reason == "unknown_pool" { // a fault of the request: NOT_FOUND is for leases
+			return &arbiter.Error{Code: arbiter.CodeInvalid, Reason: e.Reason, Text: "pool: " + e.Text}
+		}
 		return e
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return arbiter.Errorf(arbiter.CodeUnavailable, "cancelled", "the caller gave up before there was an answer: repeat under the same request_id")

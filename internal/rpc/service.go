@@ -175,15 +175,7 @@ func (s *Server) now(pool string) (now int64) {
 
 func (s *Server) view(ctx context.Context, pool string, fn func(*arbiter.State) error) *arbiter.Error {
 	if err := s.reader.View(ctx, pool, fn); err != nil {
-		return wirePool(asError(err))
+		return asError(err)
 	}
 	return nil
-}
-
-// wirePool makes a pool that is not there a fault of the request: NOT_FOUND is for leases.
-func wirePool(e *arbiter.Error) *arbiter.Error {
-	if e.Reason != "unknown_pool" {
-		return e
-	}
-	return &arbiter.Error{Code: arbiter.CodeInvalid, Reason: e.Reason, Text: "pool: " + e.Text}
 }
