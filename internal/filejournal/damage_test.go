@@ -1,6 +1,7 @@
 package filejournal
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -56,23 +57,33 @@ func takeImage(t *testing.T, dir string) image {
 
 func (im image) write(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "image")
+	dir := t.TempDir()
+	for name, f := range im {
+		f.write(t, filepath.Join(dir, name))
+	}
+	return dir
+}
+
+func (f file) write(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, f := range im {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, f.content, 0o640); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(path, int64(f.size)); err != nil {
-			t.Fatal(err)
+	defer out.Close()
+	// Not cut to nothing first: some file systems flush a file that was.
+	_, err = out.WriteAt(f.content, 0)
+	for _, size := range []int{len(f.content), f.size} {
+		if err == nil {
+			err = out.Truncate(int64(size))
 		}
 	}
-	return dir
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // with returns a copy in which one file is changed.
@@ -90,13 +101,36 @@ func (im image) with(name string, change func(b []byte) []byte) image {
 	return out
 }
 
+// scratch is a folder that images are written to one after the other.
+type scratch struct {
+	dir string
+	has image // written there and not touched by a store since
+}
+
+func newScratch(t *testing.T) *scratch {
+	return &scratch{dir: t.TempDir(), has: image{}}
+}
+
 // everything opens an image and renders all it holds, or returns the first error.
-func everything(t *testing.T, im image) (string, error) {
+func (x *scratch) everything(t *testing.T, im image) (string, error) {
 	t.Helper()
-	dir := im.write(t)
-	defer os.RemoveAll(dir)
+	for name := range x.has {
+		if _, ok := im[name]; !ok {
+			if err := os.Remove(filepath.Join(x.dir, name)); err != nil {
+				t.Fatal(err)
+			}
+			delete(x.has, name)
+		}
+	}
+	for name, f := range im {
+		touched := name == markName || strings.HasPrefix(name, logFolder)
+		if old, ok := x.has[name]; touched || !ok || old.size != f.size || !bytes.Equal(old.content, f.content) {
+			f.write(t, filepath.Join(x.dir, name))
+			x.has[name] = f
+		}
+	}
 	size := int64(im[filepath.Join(logFolder, spareName)].size)
-	s, err := Open(dir, Options{SegmentBytes: size, smallest: tinySegment, disk: sparseDisk{}})
+	s, err := Open(x.dir, Options{SegmentBytes: size, smallest: tinySegment, disk: sparseDisk{}})
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +192,7 @@ func render(t *testing.T, s *Store) (string, error) {
 }
 
 // smallStore is a folder with two pools, a snapshot and a row, and its content.
-func smallStore(t *testing.T) (image, string) {
+func smallStore(t *testing.T) (*scratch, image, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "j")
 	s := mustOpen(t, dir, Options{SegmentBytes: tinySegment, smallest: tinySegment, disk: sparseDisk{}})
@@ -180,13 +214,13 @@ func smallStore(t *testing.T) (image, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return takeImage(t, dir), want // as a kill would leave it: it is not closed
+	return newScratch(t), takeImage(t, dir), want // as a kill would leave it: it is not closed
 }
 
 // judge checks the law of damage: all of it, or a refusal that says where.
-func judge(t *testing.T, im image, want, what string) (refused bool) {
+func (x *scratch) judge(t *testing.T, im image, want, what string) (refused bool) {
 	t.Helper()
-	got, err := everything(t, im)
+	got, err := x.everything(t, im)
 	var c *journal.CorruptError
 	switch {
 	case err == nil && got == want:
@@ -208,7 +242,7 @@ func dull(name string, i int) bool {
 
 func TestEveryFlippedByte(t *testing.T) {
 	t.Parallel()
-	im, want := smallStore(t)
+	x, im, want := smallStore(t)
 	changes := map[string]func(byte) byte{
 		"inverted": func(b byte) byte { return ^b },
 		"zeroed":   func(byte) byte { return 0 },
@@ -227,7 +261,7 @@ func TestEveryFlippedByte(t *testing.T) {
 				}
 				what := fmt.Sprintf("%s byte %d %s", name, i, how)
 				damaged := im.with(name, func(b []byte) []byte { b[i] = change(b[i]); return b })
-				refused := judge(t, damaged, want, what)
+				refused := x.judge(t, damaged, want, what)
 				counts[refused]++
 				if strings.HasPrefix(name, logFolder) && !refused {
 					t.Fatalf("%s: acknowledged data changed and nobody noticed", what)
@@ -240,7 +274,7 @@ func TestEveryFlippedByte(t *testing.T) {
 
 func TestCutAtEveryOffset(t *testing.T) {
 	t.Parallel()
-	im, want := smallStore(t)
+	x, im, want := smallStore(t)
 	for name, f := range im {
 		if name == lockName {
 			continue
@@ -249,14 +283,14 @@ func TestCutAtEveryOffset(t *testing.T) {
 			if dull(name, n) {
 				continue
 			}
-			refused := judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, fmt.Sprintf("%s cut to %d", name, n))
+			refused := x.judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, fmt.Sprintf("%s cut to %d", name, n))
 			if strings.HasPrefix(name, logFolder) && !refused {
 				t.Fatalf("%s cut to %d of %d: nobody noticed", name, n, len(f.content))
 			}
 		}
 		for _, n := range []int{len(f.content), len(f.content) + 1, f.size - 1} {
 			if n < f.size {
-				judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, fmt.Sprintf("%s cut to %d", name, n))
+				x.judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, fmt.Sprintf("%s cut to %d", name, n))
 			}
 		}
 	}
@@ -264,7 +298,7 @@ func TestCutAtEveryOffset(t *testing.T) {
 
 func TestEveryFileMissing(t *testing.T) {
 	t.Parallel()
-	im, want := smallStore(t)
+	x, im, want := smallStore(t)
 	for name := range im {
 		less := image{}
 		for n, f := range im {
@@ -272,7 +306,7 @@ func TestEveryFileMissing(t *testing.T) {
 				less[n] = f
 			}
 		}
-		got, err := everything(t, less)
+		got, err := x.everything(t, less)
 		switch {
 		case (name == lockName || filepath.Base(name) == spareName) && err == nil && got == want:
 		case strings.HasPrefix(name, snapshotFolder) && err == nil:
@@ -289,7 +323,6 @@ func TestEveryFileMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	defer os.RemoveAll(s.Dir())
 	if _, err := s.Open(t.Context(), "a"); !errors.Is(err, journal.ErrUninitialised) {
 		t.Errorf("an emptied folder: %v", err)
 	}
@@ -312,7 +345,7 @@ func TestFlipsInALongLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im := takeImage(t, dir)
+	x, im := newScratch(t), takeImage(t, dir)
 	var names []string
 	for name, f := range im {
 		if strings.HasPrefix(name, logFolder) && len(f.content) > 0 {
@@ -328,7 +361,7 @@ func TestFlipsInALongLog(t *testing.T) {
 		name := names[rnd.IntN(len(names))]
 		i := rnd.IntN(len(im[name].content))
 		damaged := im.with(name, func(b []byte) []byte { b[i] ^= 1 << rnd.IntN(8); return b })
-		if judge(t, damaged, want, fmt.Sprintf("%s byte %d", name, i)) {
+		if x.judge(t, damaged, want, fmt.Sprintf("%s byte %d", name, i)) {
 			refused++
 		}
 	}
@@ -338,7 +371,7 @@ func TestFlipsInALongLog(t *testing.T) {
 	}
 	for _, name := range names {
 		n := len(im[name].content) * 2 / 3
-		if !judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, name+" cut") {
+		if !x.judge(t, im.with(name, func(b []byte) []byte { return b[:n] }), want, name+" cut") {
 			t.Errorf("%s cut to %d: nobody noticed", name, n)
 		}
 		less := image{}
@@ -347,7 +380,7 @@ func TestFlipsInALongLog(t *testing.T) {
 				less[n] = f
 			}
 		}
-		if !judge(t, less, want, name+" missing") {
+		if !x.judge(t, less, want, name+" missing") {
 			t.Errorf("%s is missing and nobody noticed", name)
 		}
 	}

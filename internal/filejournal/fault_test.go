@@ -1,6 +1,7 @@
 package filejournal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -90,11 +91,23 @@ func TestFailedSyncEndsTheStore(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			// What the failed batch has left may be in the page cache alone, and
+			// clean there: it is written again before it is believed.
+			rewritten := 0
+			d.set(func(f *os.File, b []byte, _ int64) error {
+				if bytes.Contains(b, unknown.Entry) {
+					rewritten++
+				}
+				return nil
+			}, nil)
 			s = mustOpen(t, dir, Options{disk: d})
 			again := journaltest.OpenLog(t, s, "a")
 			all := journaltest.ReadAll(t, again.Journal, journal.Position{})
 			if len(all) < 1 || len(all) > 2 || journaltest.Payload(all[0]) != "acknowledged" {
 				t.Fatalf("%d entries after the reopen", len(all))
+			}
+			if rewritten != len(all)-1 {
+				t.Errorf("the tail of %d entries was written %d times", len(all)-1, rewritten)
 			}
 			// The resend settles it, whichever way it went.
 			res, err := again.Journal.Append(t.Context(), unknown)
@@ -152,7 +165,7 @@ func TestNoRoomInAPromisedBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if judge(t, takeImage(t, dir), want, "reopened") {
+	if newScratch(t).judge(t, takeImage(t, dir), want, "reopened") {
 		t.Fatal("refused after the disk was full")
 	}
 	if n := strings.Count(want, "\n"); n != 1+7 {

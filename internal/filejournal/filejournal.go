@@ -217,7 +217,7 @@ func (s *Store) init(ctx context.Context, name string) error {
 
 // build makes an empty store in the folder. The marker tells a later Open that
 // a folder without a description never was one.
-func (s *Store) build() error {
+func (s *Store) build() (err error) {
 	if err := os.MkdirAll(s.dir, 0o750); err != nil {
 		return err
 	}
@@ -225,7 +225,12 @@ func (s *Store) build() error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // load takes its own
+	locked := true // until load takes its own
+	defer func() {
+		if locked {
+			err = errors.Join(err, unlock(lock), lock.Close())
+		}
+	}()
 	switch _, err := readMeta(s.dir); {
 	case err == nil:
 		return fmt.Errorf("%w: another process has just made it", journal.ErrExists)
@@ -270,7 +275,10 @@ func (s *Store) build() error {
 	if err := errors.Join(os.Remove(building), s.disk.SyncDir(s.dir), s.disk.SyncDir(filepath.Dir(s.dir))); err != nil {
 		return err
 	}
-	lock.Close()
+	locked = false
+	if err := errors.Join(unlock(lock), lock.Close()); err != nil {
+		return err
+	}
 	return s.load()
 }
 
@@ -382,10 +390,13 @@ func (s *Store) release() error {
 	for _, g := range s.segments {
 		errs = append(errs, g.close())
 	}
-	for _, f := range []*os.File{s.spare, s.markFile, s.lock} {
+	for _, f := range []*os.File{s.spare, s.markFile} {
 		if f != nil {
 			errs = append(errs, f.Close())
 		}
+	}
+	if s.lock != nil {
+		errs = append(errs, unlock(s.lock), s.lock.Close())
 	}
 	return errors.Join(errs...)
 }

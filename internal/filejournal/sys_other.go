@@ -17,6 +17,8 @@ func tryLock(*os.File) (bool, error) {
 	return false, fmt.Errorf("%w: the file journal needs a Unix system", errors.ErrUnsupported)
 }
 
+func unlock(*os.File) error { return nil }
+
 func fdatasync(f *os.File) error { return f.Sync() }
 
 func syncFolder(*os.File) error { return nil }

@@ -79,15 +79,16 @@ func tornStore(t *testing.T) (im image, acknowledged, complete string, start int
 func TestTornTailIsCut(t *testing.T) {
 	t.Parallel()
 	im, acknowledged, complete, start := tornStore(t)
+	x := newScratch(t)
 	name := filepath.Join(logFolder, filepath.Base(segmentPath("", 1)))
 	end := int64(len(im[name].content)+7) &^ 7
-	if got, err := everything(t, im); err != nil || got != complete {
+	if got, err := x.everything(t, im); err != nil || got != complete {
 		t.Fatalf("a complete batch that nobody was told of: %v\n%s", err, got)
 	}
 	cuts := 0
 	try := func(what string, change func(b []byte) []byte) {
 		t.Helper()
-		got, err := everything(t, im.with(name, change))
+		got, err := x.everything(t, im.with(name, change))
 		if err != nil || (got != acknowledged && got != complete) {
 			t.Fatalf("%s: %v\n%s", what, err, got)
 		}
@@ -117,12 +118,15 @@ func TestTornTailIsOverwritten(t *testing.T) {
 	im, acknowledged, _, start := tornStore(t)
 	name := filepath.Join(logFolder, filepath.Base(segmentPath("", 1)))
 	dir := im.with(name, func(b []byte) []byte { b[start+40] ^= 1; return b }).write(t)
-	defer os.RemoveAll(dir)
 	for round := range 3 {
 		s := mustOpen(t, dir, Options{disk: sparseDisk{}})
 		if round == 0 {
 			if got, err := render(t, s); err != nil || got != acknowledged {
 				t.Fatalf("%v\n%s", err, got)
+			}
+			// A frame of the torn batch that stays could complete a later one.
+			if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !isZero(b[start:]) {
+				t.Fatalf("the torn batch is still there: %v", err)
 			}
 		}
 		l := journaltest.OpenLog(t, s, "a")
@@ -157,21 +161,59 @@ func TestStaleMark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im := takeImage(t, dir)
+	x, im := newScratch(t), takeImage(t, dir)
 	im[markName] = old
-	if judge(t, im, want, "stale mark") {
+	if x.judge(t, im, want, "stale mark") {
 		t.Fatal("a stale mark was refused")
 	}
 	name := filepath.Join(logFolder, filepath.Base(segmentPath("", 1)))
 	last := starts[len(starts)-1]
 	for i := int64(segmentHeadBytes); i < last; i += 5 {
-		if !judge(t, im.with(name, func(b []byte) []byte { b[i] ^= 0x10; return b }), want, fmt.Sprintf("stale mark, byte %d", i)) {
+		if !x.judge(t, im.with(name, func(b []byte) []byte { b[i] ^= 0x10; return b }), want, fmt.Sprintf("stale mark, byte %d", i)) {
 			t.Fatalf("stale mark, byte %d: nobody noticed", i)
 		}
 	}
-	got, err := everything(t, im.with(name, func(b []byte) []byte { b[last+9] ^= 1; return b }))
+	got, err := x.everything(t, im.with(name, func(b []byte) []byte { b[last+9] ^= 1; return b }))
 	if err != nil || strings.Count(got, "\n") != strings.Count(want, "\n")-1 {
 		t.Fatalf("the documented double fault: %v\n%s", err, got)
+	}
+}
+
+// TestHeadProvesTheSegmentBefore crashes after a new segment has begun and
+// before its first batch, and loses the marks: only the new head knows how far
+// the old segment was acknowledged.
+func TestHeadProvesTheSegmentBefore(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "j")
+	d := &testDisk{}
+	s := mustOpen(t, dir, Options{SegmentBytes: tinySegment, smallest: tinySegment, disk: d})
+	l := journaltest.NewLog(t, s, "a")
+	old := takeImage(t, dir)[markName]
+	var im image
+	d.set(func(f *os.File, _ []byte, off int64) error {
+		if isLog(f) && off == segmentHeadBytes && filepath.Base(f.Name()) == nextName {
+			im = takeImage(t, dir)
+		}
+		return nil
+	}, nil)
+	var want string
+	for im == nil {
+		var err error
+		if want, err = render(t, s); err != nil {
+			t.Fatal(err)
+		}
+		l.Append(t, strings.Repeat("x", 1000))
+	}
+	im[markName] = old
+	x := newScratch(t)
+	if x.judge(t, im, want, "between two segments") {
+		t.Fatal("refused")
+	}
+	name := filepath.Join(logFolder, filepath.Base(segmentPath("", 1)))
+	for n := len(im[name].content) - 1200; n < len(im[name].content); n += 7 {
+		if !x.judge(t, im.with(name, func(b []byte) []byte { b[n] ^= 1; return b }), want, fmt.Sprintf("byte %d", n)) {
+			t.Fatalf("byte %d: nobody noticed", n)
+		}
 	}
 }
 
@@ -272,8 +314,8 @@ func TestSegmentsAreGivenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	im := takeImage(t, dir)
-	if judge(t, im, want, "after the trim") {
+	x, im := newScratch(t), takeImage(t, dir)
+	if x.judge(t, im, want, "after the trim") {
 		t.Fatal("refused after the trim")
 	}
 	for name := range im { // what was trimmed is only in the snapshot
@@ -281,7 +323,7 @@ func TestSegmentsAreGivenBack(t *testing.T) {
 			delete(im, name)
 		}
 	}
-	if !judge(t, im, want, "snapshot of a trimmed pool missing") {
+	if !x.judge(t, im, want, "snapshot of a trimmed pool missing") {
 		t.Fatal("a trimmed pool without its snapshot was not refused")
 	}
 }
