@@ -285,25 +285,6 @@ func (p *snapshots) Trim(ctx context.Context) error {
 	return nil
 }
 
-// dropSnapshots removes all but the current and the previous one.
-func (p *pool) dropSnapshots(ctx context.Context) error {
-	select {
-	case p.saving <- struct{}{}:
-		defer func() { <-p.saving }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	p.store.mu.Lock()
-	old := p.saved[:max(0, len(p.saved)-2)]
-	p.saved = slices.Clone(p.saved[len(old):])
-	p.store.mu.Unlock()
-	var err error
-	for _, f := range old {
-		err = errors.Join(err, os.Remove(f.path))
-	}
-	return err
-}
-
 // snapshotWriter cuts a state into chunks.
 type snapshotWriter struct {
 	ctx      context.Context
