@@ -225,6 +225,9 @@ func refused(base, path string, resp *http.Response, text []byte) error {
 	switch resp.StatusCode {
 	case http.StatusBadRequest:
 		f.code = exitUsage
+		if p.Reason == "unknown_pool" || strings.Contains(why, "is not open here") {
+			f.code, f.next = exitNotFound, "tba status lists the pools"
+		}
 	case http.StatusUnauthorized:
 		f.code, f.next = exitUnauthorised, "send a key of auth.keys: --key-file FILE, or TBA_KEY in the environment"
 	case http.StatusForbidden:

@@ -23,6 +23,8 @@ func settings(flags *pflag.FlagSet) {
 	for _, s := range config.AllSettings() {
 		flags.String(s.Flag, "", strings.TrimSuffix(s.Doc, ".")+" (default "+orNone(s.Default)+"; "+s.Env+")")
 	}
+	flags.String("addr-file", "", flags.Lookup("listen-addr-file").Usage)
+	_ = flags.MarkHidden("listen-addr-file") // the name by rule; people write the short one
 	flags.String("data", "", "folder of the journal, short for --journal file:DIR (TBA_DATA)")
 }
 
@@ -47,6 +49,9 @@ func (a *app) sources(flags *pflag.FlagSet) config.Sources {
 		if given[name] == ":0" {
 			given[name] = "127.0.0.1:0"
 		}
+	}
+	if file, ok := given["addr-file"]; ok {
+		given["listen-addr-file"] = file
 	}
 	return config.Sources{Flags: given, Env: a.env}
 }
@@ -118,7 +123,7 @@ func (a *app) validateCommand() *cobra.Command {
 		}
 		if a.format == "table" {
 			faults.Print(a.out) // the faults are what was asked for, so they are data
-		} else if err := a.printData(slices.Concat([]config.Fault{}, faults)); err != nil {
+		} else if err := a.printData(append([]config.Fault{}, faults...)); err != nil {
 			return err
 		}
 		if err != nil {

@@ -90,7 +90,10 @@ func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (er
 	}
 	sources.Flags["data"] = dir
 
-	scale := demo.ScaleFor(o.length)
+	scale := demo.ScaleFor(o.length, time.Now())
+	if !o.demo { // a person tries things: the budget is that of an hour, not one that runs out in a demonstration
+		scale = demo.ScaleFor(time.Hour, time.Now())
+	}
 	upstreams, path := scale.MockOptions(), o.file
 	if o.file != "" {
 		c, err := sources.Load(o.file)

@@ -176,6 +176,9 @@ func (a *app) tryLease(ctx context.Context, s *api, r leaseRequest, hold bool) e
 	if !hold {
 		answer.Token = ""
 	}
+	if r.DryRun {
+		answer.LeaseID = "" // there is no such lease
+	}
 	printed := printOne(a, answer, leaseAnswerColumns)
 	switch answer.Status {
 	case "DENIED":

@@ -177,19 +177,24 @@ func writeCSV(w io.Writer, v any, header bool) error {
 	if t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
+	var fields []reflect.StructField
+	for _, f := range reflect.VisibleFields(t) {
+		if f.IsExported() {
+			fields = append(fields, f)
+		}
+	}
 	out := csv.NewWriter(w)
 	if header {
-		var names []string
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			names = append(names, name)
+		names := make([]string, len(fields))
+		for i, f := range fields {
+			names[i], _, _ = strings.Cut(f.Tag.Get("json"), ",")
 		}
 		_ = out.Write(names) // Flush keeps the error
 	}
 	for _, row := range rowsOf(v) {
-		cells := make([]string, t.NumField())
-		for i := range cells {
-			b, err := json.Marshal(row.Field(i).Interface())
+		cells := make([]string, len(fields))
+		for i, f := range fields {
+			b, err := json.Marshal(row.FieldByIndex(f.Index).Interface())
 			if err != nil {
 				return err
 			}

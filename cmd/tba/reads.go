@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,6 +58,9 @@ func (a *app) budgetsCommand() *cobra.Command {
 			a.note("no budgets here: add limits to the configuration (tba config explain budget)")
 			return nil
 		}
+		if frame.format == "table" {
+			rows = perBudget(rows)
+		}
 		if err := printRows(frame, rows, budgetColumns); err != nil || frame.format != "table" {
 			return err
 		}
@@ -83,11 +87,15 @@ func (a *app) period(rows []budgetRow) {
 
 func (a *app) providersCommand() *cobra.Command {
 	var provider string
+	var models bool
 	cmd := &cobra.Command{
 		Use: "providers", Aliases: []string{"provider"}, Short: "Limits, use, health and price of each provider and model", Args: noArgs,
+		Long: `Limits, use, health and price. The table has a line for each provider, and for each model that is in use or not well; --models
+shows all of them. The other forms always have every row: one without model for the provider as a whole, one for each model.`,
 	}
 	s := a.serverFlags(cmd)
 	cmd.Flags().StringVar(&provider, "provider", "", "only this one")
+	cmd.Flags().BoolVar(&models, "models", false, "every model in the table, idle ones too")
 	completeProviders(cmd, s)
 	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
 		query := url.Values{}
@@ -103,11 +111,18 @@ func (a *app) providersCommand() *cobra.Command {
 		if len(v.Providers) == 0 && provider != "" {
 			return fail(exitNotFound, "tba providers", "no provider %q in this pool", provider)
 		}
-		if err := printRows(frame, v.Providers, providerColumns); err != nil || frame.format != "table" {
+		shown := v.Providers
+		if frame.format == "table" && !models {
+			shown = slices.DeleteFunc(slices.Clone(shown), providerRow.idle)
+		}
+		if err := printRows(frame, shown, providerColumns); err != nil || frame.format != "table" {
 			return err
 		}
-		for _, line := range otherDimensions(v.Providers) {
+		for _, line := range otherDimensions(shown) {
 			frame.note("%s", line)
+		}
+		if hidden := len(v.Providers) - len(shown); hidden > 0 {
+			frame.note("%s more, idle: --models", plural(hidden, "model"))
 		}
 		return nil
 	})

@@ -99,6 +99,7 @@ func upTo(n int) cobra.PositionalArgs {
 		}
 		if n == 0 && cmd.HasSubCommands() {
 			next := cmd.CommandPath() + " --help"
+			cmd.SuggestionsMinimumDistance = 2
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 				next = cmd.CommandPath() + " " + near[0]
 			}

@@ -28,6 +28,28 @@ type budgetRow struct {
 	DeclaredLimit integer    `json:"declared_limit"`
 	Final         bool       `json:"final"`
 	Pool          string     `json:"pool"`
+
+	cost integer // of tables: what the tokens cost
+}
+
+// perBudget is the rows for a table: one line for each budget, with what it cost, and one for a limit in USD. What has
+// neither limit nor use has nothing to say.
+func perBudget(rows []budgetRow) []budgetRow {
+	cost := map[string]integer{}
+	for _, b := range rows {
+		if b.Unit == "nano_usd" {
+			cost[b.Name] = b.Spent + b.Assumed
+		}
+	}
+	var out []budgetRow
+	for _, b := range rows {
+		if b.Unlimited && (b.Unit == "nano_usd" || b.Spent+b.Held+b.Assumed == 0) {
+			continue
+		}
+		b.cost = cost[b.Name]
+		out = append(out, b)
+	}
+	return out
 }
 
 // used is the part of the limit that is gone or held.
@@ -72,6 +94,12 @@ var budgetColumns = []column[budgetRow]{
 			return "-"
 		}
 		return part(b.used())
+	}},
+	{title: "COST", right: true, cell: func(b budgetRow) string {
+		if b.Unit == "nano_usd" {
+			return ""
+		}
+		return dollars(b.cost)
 	}},
 	{title: "UNIT", cell: func(b budgetRow) string {
 		return map[string]string{"nano_usd": "USD"}[b.Unit] + strings.TrimPrefix(b.Unit, "nano_usd")
@@ -183,6 +211,11 @@ func (p providerRow) shade() shade {
 		return warn
 	}
 	return good
+}
+
+// idle is a model that runs nothing and is well.
+func (p providerRow) idle() bool {
+	return p.Model != "" && p.Leases == 0 && p.Breaker == "CLOSED" && !p.Drained && p.LatencyP50 == 0
 }
 
 func (p providerRow) breakerShade() shade {

@@ -50,7 +50,7 @@ type startOptions struct {
 }
 
 // start brings an arbiter up. It returns when the ports serve and every pool can grant, or with everything taken down again.
-func start(ctx context.Context, o startOptions) (s *server, err error) {
+func start(ctx context.Context, o startOptions) (up *server, err error) {
 	settings := o.config.Settings
 	keys, err := keyring(o.config.Keys)
 	if err != nil {
@@ -64,7 +64,7 @@ func start(ctx context.Context, o startOptions) (s *server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s = &server{log: o.log, inForce: o.config, drainTimeout: time.Duration(settings.DrainTimeout), failed: make(chan error, 3)}
+	s := &server{log: o.log, inForce: o.config, drainTimeout: time.Duration(settings.DrainTimeout), failed: make(chan error, 3)}
 	if s.ports, err = bind(settings.Listen, keys); err != nil {
 		return nil, err
 	}
@@ -81,9 +81,11 @@ func start(ctx context.Context, o startOptions) (s *server, err error) {
 		s.store = journal.NewMemory(journal.MemoryOptions{})
 		o.warnings = append(o.warnings, "the journal is in memory only: what is granted and spent is forgotten when this process ends")
 	} else {
-		if s.store, err = openFolder(dir); err != nil {
+		folder, err := openFolder(dir)
+		if err != nil {
 			return nil, err
 		}
+		s.store = folder
 	}
 	if memory || o.create {
 		err = s.createPools(ctx, dir, o.config)
@@ -180,8 +182,11 @@ func (s *server) requirePools(ctx context.Context, dir string, o startOptions) e
 
 func (s *server) openPools(ctx context.Context, tokens engine.TokenKeys, o startOptions) error {
 	var err error
+	hooks := s.ops.hooks()
+	hooks.Answered = logDecisions(s.log, hooks.Answered)
 	s.pools, err = engine.New(engine.Options{
-		Store: s.store, Writer: writerName(), TokenKeys: tokens, Logger: s.log, DrainTimeout: s.drainTimeout, Hooks: s.ops.hooks(),
+		Store: s.store, Writer: writerName(), TokenKeys: tokens, Logger: s.log, Hooks: hooks,
+		DrainTimeout: max(s.drainTimeout, 1), // 0s in the file is no wait; 0 for the engine would be its default
 	})
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
