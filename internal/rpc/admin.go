@@ -224,6 +224,10 @@ func (s *adminService) ListEvents(ctx context.Context, m *tbav1.ListEventsReques
 		}
 		kinds = append(kinds, kind)
 	}
+	// A look at the state waits until the follower has caught up: the events of every answer given so far are there then.
+	if err := s.view(ctx, pool, func(*arbiter.State) error { return nil }); err != nil {
+		return nil, toStatus(err)
+	}
 	page, fault := s.feed.Events(pool, m.GetSinceSequence(), limit, kinds...)
 	if fault != nil {
 		return nil, toStatus(fault)
