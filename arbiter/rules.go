@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // rules are a policy joined with the rows, rungs and meters of one state: what Decide reads. Immutable once built.
@@ -205,13 +206,15 @@ func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
 	s.recountHeld()
 }
 
-// recountHeld makes each meter hold what running leases will give back under the rules in force: those of a dropped rung give back nothing.
+// recountHeld makes each meter hold what running leases will give back under the rules in force: those of a dropped rung give back
+// nothing, and hold again when it returns.
 func (s *State) recountHeld() {
-	any := false
+	generated := false
 	for i := range s.meters.n {
-		any = any || s.meters.at(i).held != 0
+		m := s.meters.at(i)
+		generated = generated || m.held != 0 || m.born != noAdoption && strings.HasSuffix(m.key, generatedKey)
 	}
-	if !any {
+	if !generated { // no pass over the leases for nothing
 		return
 	}
 	held := map[*meter]int64{}
@@ -322,7 +325,7 @@ func (s *State) gauges(kind NodeKind, name, scope string, c *Ceilings, rows []ui
 		} else {
 			key := scope + "/" + d.dim.String()
 			if g.held() {
-				key += "/generated" // another accounting is another meter: what one held the other must not drop
+				key += generatedKey // another accounting is another meter: what one held the other must not drop
 			}
 			g.meter = s.ensureMeter(key, d.dim, used)
 		}
@@ -330,6 +333,8 @@ func (s *State) gauges(kind NodeKind, name, scope string, c *Ceilings, rows []ui
 	}
 	return list
 }
+
+const generatedKey = "/generated"
 
 func (s *State) ensureRow(kind NodeKind, parent uint32, name string) uint32 {
 	if row, ok := s.row(kind, parent, name); ok {
