@@ -144,6 +144,7 @@ func (r *run) live(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var before counts
+	base, period := int64(0), int64(1) // what was used before the current budget period, and its number
 	for {
 		select {
 		case <-ctx.Done():
@@ -157,9 +158,13 @@ func (r *run) live(ctx context.Context) {
 			used += p.Used()
 			running += p.Calls - p.OK - p.Cancelled - p.Throttled - p.Stormed - p.Failed
 		}
-		fmt.Fprintf(r.Live, "%4.0fs  granted %d (+%d)  running %d  deferred %d  denied %d  [%s]  level %s  budget %.0f%%  429s %d\n",
+		if n := r.Scale.periods(r.began, time.Now()); n != period {
+			base, period = used, n
+		}
+		fmt.Fprintf(r.Live, "%4.0fs  granted %d (+%d)  running %d  deferred %d  denied %d  [%s]  level %s  budget %.0f%%%s  429s %d\n",
 			time.Since(r.began).Seconds(), now.granted, now.granted-before.granted, running, now.deferred, now.denied,
-			reasons(now.refusedBy), r.workers[0].agent.Level(), 100*float64(used)/float64(r.Scale.GlobalTokens), answered429)
+			reasons(now.refusedBy), r.workers[0].agent.Level(), 100*float64(used-base)/float64(r.Scale.GlobalTokens),
+			r.Scale.renewal(time.Now()), answered429)
 		before = now
 	}
 }

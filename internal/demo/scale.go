@@ -128,6 +128,14 @@ func (s Scale) periods(from, to time.Time) int64 {
 	return int64((to.Year()-from.Year())*12+int(to.Month())-int(from.Month())) + 1
 }
 
+// renewal says when a short period ends; "" for a calendar month.
+func (s Scale) renewal(now time.Time) string {
+	if s.Every == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (anew in %.0fs)", (s.Every - now.Sub(s.Anchor)%s.Every).Seconds())
+}
+
 // PolicyYAML is the configuration file of the demo. url gives the base URL of a provider's mock; nil leaves it out.
 func (s Scale) PolicyYAML(url func(provider string) string) []byte {
 	var b bytes.Buffer
