@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"runtime"
 	"time"
@@ -87,6 +89,10 @@ func (p *pool) enqueue(c *call) {
 	if c.ticket.firstSeen != 0 {
 		c.seen = c.ticket.seniority(p.hash, r, c.level, c.arrived)
 	}
+	if p.queue.count >= p.e.opts.MaxWaiters {
+		p.fail([]*call{c}, errInboxFull(p.name))
+		return
+	}
 	p.queue.add(c)
 }
 
@@ -127,6 +133,7 @@ func (p *pool) round() (more bool) {
 		p.panicked(b, err)
 		return true
 	}
+	p.panics = 0
 	p.nextEnd = math.MaxInt64
 	if end, ok := p.state.NextEnd(); ok {
 		// It may be early, time and again: only a batch in which leases ended
@@ -152,7 +159,7 @@ func (p *pool) round() (more bool) {
 	for l := laneExtend; l <= laneSettle; l++ {
 		more = more || len(p.work[l]) > 0
 	}
-	return more || p.queue.more || b.moved && !b.settle && p.nextEnd <= now
+	return more || b.full || p.queue.more || b.moved && !b.settle && p.nextEnd <= now
 }
 
 // decideAll runs one batch: extensions before time advances, then the
@@ -282,6 +289,13 @@ func (p *pool) decideCalendar(b *batch) {
 	}
 	if b.t.Now >= p.nextTick && p.state.Policy() != nil {
 		p.nextTick = b.t.Now + tickEvery
+		if b.t.Now-p.lastWork > tickEvery { // no append has told the time
+			ctx, cancel := context.WithTimeout(p.ctx, patience)
+			if err := p.readClock(ctx); err != nil {
+				p.log.Warn("store's clock not read", "error", err)
+			}
+			cancel()
+		}
 		if p.state.Decide(b.t, &arbiter.Tick{From: p.tickFrom}, &p.decision) == nil && p.record(b) {
 			p.tickFrom = p.decision.Answer.Next
 		}
@@ -417,10 +431,9 @@ func (p *pool) hangUp() {
 func (p *pool) panicked(b *batch, cause error) {
 	p.log.Error("invariant broken while deciding", "error", cause)
 	p.health.stopGrants("an invariant is broken; the log of this process has the details")
-	p.stats.broken.Store(true)
-	if err := protect(p.state.Rollback); err != nil {
-		p.health.fail(err)
-		p.failAll(errStopped(p.name, "its state cannot be restored"))
+	p.panics++
+	if err := protect(p.state.Rollback); err != nil || p.panics > maxPanics {
+		p.broken(fmt.Errorf("the state cannot be trusted: %w", cause))
 	}
 	p.fail(b.calls, errStopped(p.name, "an invariant is broken"))
 	for l := range p.work {
@@ -431,6 +444,10 @@ func (p *pool) panicked(b *batch, cause error) {
 	}
 	b.reset(b.t)
 }
+
+// maxPanics is how many batches in a row may break an invariant, each without
+// the command that was first in it, before the pool records nothing more.
+const maxPanics = 100
 
 // wakeAt is the logical time of the next round without a command.
 func (p *pool) wakeAt() int64 {

@@ -78,7 +78,7 @@ func (f *follower) push(it item) {
 		}
 	}
 	if behind {
-		f.wait(context.Background(), f.target-1) // rare: a reader holds the state for seconds
+		_ = f.wait(context.Background(), f.target-1) // rare: a reader holds the state for seconds
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -323,6 +324,40 @@ func TestInboxFull(t *testing.T) {
 		}
 		if full == 0 {
 			t.Fatal("the inbox was never full: the test proves nothing")
+		}
+	})
+}
+
+// Thousands of waiters with a wish of their own each: all are served, though they are not all asked at every news.
+func TestManyShapes(t *testing.T) {
+	t.Parallel()
+	world(t, func(t *testing.T, store *journal.Memory) {
+		const tasks = 3000
+		e := start(t, store, engine.Options{}, policy(func(p *arbiter.Policy) { p.Tasks = arbiter.Limit{Tokens: 100, Nanos: arbiter.Unlimited} }))
+		task := func(i int) func(*engine.Op) {
+			return func(o *engine.Op) { o.Command.(*arbiter.Request).Task = fmt.Sprint("t", i) }
+		}
+		var first []engine.Outcome
+		for i := range tasks {
+			first = append(first, granted(t, e, ask(80, task(i))))
+		}
+		var wg sync.WaitGroup
+		for i := range tasks {
+			wg.Go(func() {
+				if o := must(t, e, ask(80, task(i), waits(time.Minute))); o.Answer.Status != arbiter.Granted {
+					t.Errorf("task %d: %s by %s", i, o.Answer.Status, o.Answer.Check.Reason)
+				}
+			})
+		}
+		synctest.Wait()
+		<-time.After(time.Second)
+		began := time.Now()
+		for _, o := range first {
+			must(t, e, commit(o, 10))
+		}
+		wg.Wait()
+		if d := time.Since(began); d > 2*time.Second {
+			t.Fatalf("the last was served after %s", d)
 		}
 	})
 }

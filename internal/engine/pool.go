@@ -81,7 +81,8 @@ type pool struct {
 	nextEnd  int64  // logical time before which no lease ends
 	nextTick int64
 	tickFrom uint32
-	nextRead int64 // of the store's clock
+	panics   int   // in a row
+	shown    int64 // logical time at which the waiters were published
 	fullTill int64 // only commits and releases until then; 0 is no shortage
 	logBytes int64 // since the last snapshot was asked for
 	lastWork int64 // logical time of the last entry

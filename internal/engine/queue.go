@@ -21,6 +21,7 @@ import (
 type queue struct {
 	shapes map[shapeKey]*shape
 	levels [arbiter.Critical + 1][]*shape // shapes that have waiters
+	apart  apart                          // those of them that wait for a budget of their own
 	expiry expiryHeap                     // waiters that were deferred once, by limit
 	count  int
 	order  uint64
@@ -28,6 +29,7 @@ type queue struct {
 	more   bool // the last pass did not come to its end
 	last   *shape
 
+	rest    int64 // of a shape between two asks
 	blocked arbiter.RungSet
 	pass    []*shape
 }
@@ -51,13 +53,57 @@ type shape struct {
 	rank    int64
 	asked   *call // the head when it was deferred last
 	readyAt int64 // logical time at which it is worth asking again
+	restTo  int64 // logical time before which it is not asked again, news or not
+	asking  int   // apart.asking when it was asked last
 	wanted  arbiter.RungSet
+}
+
+// apart are the shapes of waiters that are held up by a budget of their own:
+// one for each task, say. They keep nothing from others and may be many, so
+// they are asked together and rest in between.
+type apart struct {
+	levels  [arbiter.Critical + 1][]*shape
+	count   int
+	news    bool  // room may have appeared since they were asked
+	due     bool  // they are being asked
+	asking  int   // counts the times
+	restTo  int64 // logical time before which news do not count
+	readyAt int64 // logical time at which one of them is worth asking without news
+}
+
+// begin decides whether the shapes apart are asked in this pass.
+func (a *apart) begin(dirty bool, now int64) {
+	a.news = a.news || dirty
+	if !a.due && a.count > 0 && (a.news && now >= a.restTo || now >= a.readyAt) {
+		a.due, a.news = true, false
+		a.asking++
+	}
+}
+
+// end notes that all were asked, or left out for good reason.
+func (a *apart) end(now int64) {
+	if !a.due {
+		return
+	}
+	a.due, a.restTo, a.readyAt = false, now+int64(a.count)*shapeRest, math.MaxInt64
+	for level := range a.levels {
+		for _, s := range a.levels[level] {
+			a.readyAt = min(a.readyAt, s.readyAt)
+		}
+	}
 }
 
 func (q *queue) init() { q.shapes = map[shapeKey]*shape{} }
 
-// maxShapes bounds the empty shapes that are kept for reuse.
-const maxShapes = 1024
+const (
+	// maxShapes bounds the empty shapes that are kept for reuse.
+	maxShapes = 1024
+	// fewShapes are asked at every news. Beyond that each further one makes all
+	// rest a little longer between two asks, so that clients who invent wishes
+	// cannot take the writer's time.
+	fewShapes = 64
+	shapeRest = int64(50 * time.Microsecond)
+)
 
 func (q *queue) add(c *call) {
 	key := shapeKey{level: c.level, class: c.request.Class, model: c.request.Model, provider: c.request.Provider}
@@ -87,10 +133,17 @@ func (q *queue) put(c *call, key shapeKey) {
 	c.shape = s
 	heap.Push(&s.waiters, c)
 	q.count++
-	if !s.listed {
-		s.listed = true
-		q.levels[key.level] = append(q.levels[key.level], s)
+	if s.listed {
+		return
 	}
+	s.listed = true
+	if key.apart {
+		s.asking = q.apart.asking
+		q.apart.levels[key.level] = append(q.apart.levels[key.level], s)
+		q.apart.count++
+		return
+	}
+	q.levels[key.level] = append(q.levels[key.level], s)
 }
 
 // remove takes a request out; one that is not in the queue is left alone.
@@ -114,7 +167,7 @@ func (q *queue) remove(c *call) {
 func (q *queue) drain() []*call {
 	var list []*call
 	for l := range q.levels {
-		for _, s := range q.levels[l] {
+		for _, s := range slices.Concat(q.levels[l], q.apart.levels[l]) {
 			list = append(list, s.waiters...)
 			clear(s.fresh)
 			s.waiters, s.fresh, s.asked, s.listed = nil, s.fresh[:0], nil, false
@@ -122,6 +175,7 @@ func (q *queue) drain() []*call {
 		clear(q.levels[l])
 		q.levels[l] = q.levels[l][:0]
 	}
+	q.apart = apart{}
 	for _, c := range list {
 		c.shape = nil
 	}
@@ -134,6 +188,12 @@ func (q *queue) wakeAt() int64 {
 	at := int64(math.MaxInt64)
 	if len(q.expiry) > 0 {
 		at = q.expiry[0].limit
+	}
+	if q.apart.count > 0 {
+		at = min(at, q.apart.readyAt)
+		if q.apart.news {
+			at = min(at, q.apart.restTo)
+		}
 	}
 	for l := range q.levels {
 		for _, s := range q.levels[l] {
@@ -168,24 +228,45 @@ func (q *queue) dropExpired(p *pool, b *batch) {
 func (p *pool) decideRequests(b *batch) {
 	q := &p.queue
 	q.more = false
+	q.rest = 0
+	for level := range q.levels {
+		q.rest += int64(len(q.levels[level]))
+	}
+	q.rest = max(q.rest-fewShapes, 0) * shapeRest
 	clear(q.blocked)
 	q.blocked = q.blocked[:0]
+	q.apart.begin(q.dirty, b.t.Now)
 	for level := int(arbiter.Critical); level >= 0; level-- {
 		pass := q.pass[:0]
 		kept := q.levels[level][:0]
 		for _, s := range q.levels[level] {
-			if len(s.waiters) == 0 {
-				s.listed, s.asked = false, nil
-				clear(s.fresh)
-				s.fresh = s.fresh[:0]
+			if s.unlist() {
 				continue
 			}
 			kept = append(kept, s)
-			s.rank = p.state.ClassRank(s.key.class, s.key.level)
-			pass = append(pass, s)
+			if !q.resting(s, b.t.Now) {
+				s.rank = p.state.ClassRank(s.key.class, s.key.level)
+				pass = append(pass, s)
+			}
 		}
 		clear(q.levels[level][len(kept):])
 		q.levels[level] = kept
+		if q.apart.due {
+			kept := q.apart.levels[level][:0]
+			for _, s := range q.apart.levels[level] {
+				if s.unlist() {
+					q.apart.count--
+					continue
+				}
+				kept = append(kept, s)
+				if s.asking != q.apart.asking {
+					s.rank = p.state.ClassRank(s.key.class, s.key.level)
+					pass = append(pass, s)
+				}
+			}
+			clear(q.apart.levels[level][len(kept):])
+			q.apart.levels[level] = kept
+		}
 		h := passHeap(pass)
 		if len(h) > 1 {
 			heap.Init(&h)
@@ -219,7 +300,31 @@ func (p *pool) decideRequests(b *batch) {
 		}
 		q.pass = pass[:0]
 	}
+	q.apart.end(b.t.Now)
 	q.dirty = false
+}
+
+// unlist drops a shape without waiters from its list.
+func (s *shape) unlist() bool {
+	if len(s.waiters) > 0 {
+		return false
+	}
+	s.listed, s.asked = false, nil
+	clear(s.fresh)
+	s.fresh = s.fresh[:0]
+	return true
+}
+
+// resting reports whether a shape can be left out of a pass: its head is not to
+// be asked yet, keeps nothing from others, and nobody is new.
+func (q *queue) resting(s *shape, now int64) bool {
+	if s.waiters[0] != s.asked || len(s.wanted) > 0 || len(s.fresh) > 0 || s.readyAt <= now {
+		return false
+	}
+	if q.dirty && s.restTo > now {
+		s.readyAt = min(s.readyAt, s.restTo)
+	}
+	return !q.dirty || s.restTo > now
 }
 
 // verdicts of serve.
@@ -239,7 +344,13 @@ func (p *pool) serve(b *batch, s *shape) verdict {
 		q.remove(c)
 		return served
 	}
-	if c == s.asked && !q.dirty && s.readyAt > b.t.Now {
+	if s.key.apart && s.asking == q.apart.asking {
+		return held
+	}
+	if c == s.asked && !s.key.apart && s.readyAt > b.t.Now && (!q.dirty || s.restTo > b.t.Now) {
+		if q.dirty {
+			s.readyAt = min(s.readyAt, s.restTo)
+		}
 		p.block(s)
 		return p.serveFresh(b, s)
 	}
@@ -265,16 +376,24 @@ func (p *pool) serve(b *batch, s *shape) verdict {
 		key := s.key
 		key.kind, key.scope, key.apart = kind, scope, true
 		q.move(c, key)
-		c.shape.asked, c.shape.readyAt, c.shape.wanted = c, c.readyAt, c.shape.wanted[:0]
+		c.shape.deferred(p.queue.rest, b.t.Now)
+		q.apart.readyAt = min(q.apart.readyAt, c.readyAt)
 		return served
 	}
-	s.asked, s.readyAt = c, c.readyAt
-	s.wanted = s.wanted[:0]
-	if keepsRungs(&c.answer.Check) {
+	s.deferred(q.rest, b.t.Now)
+	s.asking = q.apart.asking
+	if keepsRungs(&c.answer.Check) && !s.key.apart {
 		s.wanted = append(s.wanted, a.Wanted...)
 	}
 	p.block(s)
 	return p.serveFresh(b, s)
+}
+
+// deferred notes that the head was asked in vain. In a shape that it was moved
+// into another one may be the head: then that one is asked in its turn.
+func (s *shape) deferred(rest, now int64) {
+	c := s.waiters[0]
+	s.asked, s.readyAt, s.restTo, s.wanted = c, c.readyAt, now+rest, s.wanted[:0]
 }
 
 // ask decides a request with what is kept from it. It reports false when the
@@ -460,7 +579,7 @@ type WaitingRow struct {
 func (q *queue) rows(now int64) []WaitingRow {
 	var list []WaitingRow
 	for level := range q.levels {
-		for _, s := range q.levels[level] {
+		for _, s := range slices.Concat(q.levels[level], q.apart.levels[level]) {
 			if len(s.waiters) == 0 {
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,10 +16,10 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/journal"
 )
 
-// inlineDigest is the largest encoded state that the writer digests itself:
-// about two milliseconds. Above it the digests are compared when the pool is
-// drained; the lease counts are compared always.
-const inlineDigest = 1 << 20
+// inlineDigest is the most leases with which the writer digests its state in
+// passing, which takes about two milliseconds. Beyond that the digests are
+// compared when the pool is drained; the lease counts are compared always.
+const inlineDigest = 5000
 
 // snapshot is a state on its way to the store.
 type snapshot struct {
@@ -60,7 +61,11 @@ func (p *pool) claim() bool {
 func (p *pool) order() *snapshot {
 	p.logBytes = 0
 	s := &snapshot{counts: p.state.Counts()}
-	if p.stats.snapshotBytes.Load() <= inlineDigest {
+	var leases int64
+	for _, n := range s.counts.Phases {
+		leases += n
+	}
+	if leases <= inlineDigest {
 		s.digest = p.state.Digest()
 	}
 	return s
@@ -88,7 +93,7 @@ func (f *follower) encode(s *snapshot) {
 	s.pos = f.pos
 	s.bytes = f.state.AppendTo(f.buffer[:0])
 	f.buffer = s.bytes
-	if s.digest != ([32]byte{}) && s.digest != f.state.Digest() {
+	if s.digest != ([32]byte{}) && s.digest != sha256.Sum256(s.bytes) {
 		f.fail(fmt.Errorf("writer and follower disagree at %s: their states have different digests", f.pos))
 		s.bytes = nil
 		return

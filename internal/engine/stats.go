@@ -11,11 +11,10 @@ const reasons = int(arbiter.ReasonExhausted) + 1
 
 // poolStats are counters that the writer and its goroutines raise.
 type poolStats struct {
-	decisions, batches, entries, bytes         atomic.Int64
+	decisions, batches, entries                atomic.Int64
 	conflicts, resends, clocks, voided, late   atomic.Int64
 	snapshots, snapshotBytes, encodeNS, saveNS atomic.Int64
 	appendNS, lastAppendNS                     atomic.Int64
-	saving, broken                             atomic.Bool
 	verdicts                                   [3][reasons]atomic.Int64
 	failed                                     atomic.Int64
 	waiting                                    atomic.Pointer[[]WaitingRow]
@@ -117,7 +116,12 @@ func (p *pool) publishWaiting() {
 		p.stats.waiting.Store(nil)
 		return
 	}
-	rows := p.queue.rows(p.clock.now())
+	now := p.clock.now()
+	if p.queue.apart.count > fewShapes && now-p.shown < int64(100*time.Millisecond) {
+		return
+	}
+	p.shown = now
+	rows := p.queue.rows(now)
 	p.stats.waiting.Store(&rows)
 }
 

@@ -126,7 +126,7 @@ func TestLeaseIDText(t *testing.T) {
 	if a, b := NewLeaseID(1, "ab", "c"), NewLeaseID(1, "a", "bc"); a == b {
 		t.Error("ids collide by concatenation")
 	}
-	if NewLeaseID(1, "a", "r") != NewLeaseID(1, "a", "r") || NewLeaseID(1, "a", "r") == NewLeaseID(2, "a", "r") {
+	if first, second := NewLeaseID(1, "a", "r"), NewLeaseID(1, "a", "r"); first != second || NewLeaseID(1, "a", "r") == NewLeaseID(2, "a", "r") {
 		t.Error("the id is not a hash of its arguments")
 	}
 	for _, bad := range []string{"", "0", "00000000000000000000000000", "80000000000000000000000000", "0000000000000000000000000U", "0000000000000000000000000\x00", "000000000000000000000000001"} {
