@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/identity"
@@ -46,9 +44,4 @@ var priorityWords = map[string]arbiter.Priority{
 // perAddress is the limit of one client address; the loopback has none unless the file sets it.
 func perAddress(c *config.Config) *identity.Addresses {
 	return identity.NewAddresses(float64(c.PerAddress.Rate), int(c.PerAddress.Burst), c.PerAddressSet)
-}
-
-func describe(p *ports) string {
-	a := p.addresses()
-	return fmt.Sprintf("HTTP %s, gRPC %s, ops %s", a.HTTP, a.GRPC, a.Ops)
 }

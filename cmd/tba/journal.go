@@ -36,8 +36,8 @@ func place(setting string) (dir string, memory bool, err error) {
 }
 
 // openFolder opens a data folder and says what to do about it when that fails.
-func openFolder(dir string) (*filejournal.Store, error) {
-	store, err := filejournal.Open(dir, filejournal.Options{})
+func openFolder(dir string, o filejournal.Options) (*filejournal.Store, error) {
+	store, err := filejournal.Open(dir, o)
 	var corrupt *journal.CorruptError
 	switch {
 	case err == nil:
@@ -152,7 +152,7 @@ What is there already is not touched.`,
 
 // initPools makes the journals that are not there yet.
 func initPools(ctx context.Context, dir string, names []string) ([]initRow, error) {
-	store, err := openFolder(dir)
+	store, err := openFolder(dir, filejournal.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (a *app) journalStatusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		store, err := openFolder(dir)
+		store, err := openFolder(dir, filejournal.Options{})
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/engine"
+	"github.com/token-budget-arbiter/tba/internal/filejournal"
 	"github.com/token-budget-arbiter/tba/internal/identity"
 	"github.com/token-budget-arbiter/tba/internal/journal"
 	"github.com/token-budget-arbiter/tba/internal/rpc"
@@ -81,7 +82,11 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		s.store = journal.NewMemory(journal.MemoryOptions{})
 		o.warnings = append(o.warnings, "the journal is in memory only: what is granted and spent is forgotten when this process ends")
 	} else {
-		folder, err := openFolder(dir)
+		var size filejournal.Options
+		if o.create { // a journal to try things need not take 100 MB of a temporary folder
+			size.SegmentBytes = 4 << 20
+		}
+		folder, err := openFolder(dir, size)
 		if err != nil {
 			return nil, err
 		}

@@ -61,7 +61,6 @@ func (a *app) again(ctx context.Context, every time.Duration, follow bool, show 
 			buf.Reset()
 			a.note("%s: %v", time.Now().Format(time.TimeOnly), err)
 		}
-		err = nil
 		switch {
 		case redraw && buf.Len() > 0:
 			_, err = fmt.Fprintf(a.out, "\x1b[H\x1b[J%s\n\n%s", time.Now().Format(time.DateTime)+"   every "+every.String()+", Ctrl-C ends it", buf.Bytes())

@@ -29,14 +29,6 @@ func (n *integer) UnmarshalJSON(b []byte) error {
 // count is a number with separators.
 func count(n integer) string { return humanize.Comma(int64(n)) }
 
-// countOrNone leaves a zero out, where it means that there is nothing to say.
-func countOrNone(n integer) string {
-	if n == 0 {
-		return ""
-	}
-	return count(n)
-}
-
 // amount is a number in a unit of the API: tokens, or nano_usd, which people read as USD.
 func amount(n integer, unit string) string {
 	if unit == "nano_usd" {
