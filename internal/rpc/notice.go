@@ -67,7 +67,7 @@ func (x *session) followPool(pool string, since uint64) {
 			return
 		}
 		for {
-			page, err := x.feed.Events(pool, since, 1000, arbiter.EventLeaseRevoked, arbiter.EventLeaseExpired, arbiter.EventLeaseAssumed)
+			page, err := x.feed.Events(pool, since, 1000, arbiter.EventLeaseRevoked, arbiter.EventLeaseExpired)
 			if err != nil {
 				return
 			}
