@@ -242,10 +242,10 @@ func TestQuantilesAndPeriods(t *testing.T) {
 		}
 	}
 	from := time.Date(2026, 12, 31, 23, 59, 50, 0, time.UTC)
-	if m := (Scale{}); m.periods(from, from.Add(5*time.Second)) != 1 || m.periods(from, from.Add(time.Minute)) != 2 {
-		t.Error("periods across the year's end")
+	if s := ScaleFor(25*time.Second, from); s.periods(from, from.Add(time.Minute)) != 1 || s.renewal(from) != "" {
+		t.Error("a run of 25 s is within one period")
 	}
-	if s := ScaleFor(0, from); s.periods(from, from.Add(time.Minute)) != 1 || s.periods(from, from.Add(6*time.Minute)) != 3 {
+	if s := ScaleFor(0, from); s.periods(from, from.Add(time.Minute)) != 1 || s.periods(from, from.Add(6*time.Minute)) != 3 || s.renewal(from.Add(time.Minute)) != " (anew in 90s)" {
 		t.Error("periods of 150 s")
 	}
 }

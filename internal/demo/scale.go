@@ -50,7 +50,7 @@ type Ceiling struct {
 type Scale struct {
 	GlobalTokens int64
 	Ceilings     []Ceiling
-	// Every is the length of the budget period, one of which begins at Anchor; 0 is the calendar month in UTC.
+	// Every is the length of the budget period, one of which begins at Anchor.
 	Every  time.Duration
 	Anchor time.Time
 }
@@ -58,8 +58,9 @@ type Scale struct {
 // endlessPeriod is the budget period of a run without end: two waves, then the budget starts anew.
 const endlessPeriod = 2 * (busy + calm)
 
-// ScaleFor scales the example budget to a run of that length. A run without end (0) gets a short period that begins at
-// start, so that its budget comes back.
+// ScaleFor scales the example budget to a run of that length. Its period begins at start, because class shares grow with
+// the period and the day of the month must not decide what the demo shows, and ends after the run; a run without end (0)
+// has a short one, so that its budget comes back. A journal with an earlier run keeps that run's period and spend.
 //
 // In d, the pace of a ceiling C lets the burst of 3/10 C go at once and C/60 s after that, so at most C·(3/10 + d/60 s);
 // longer runs come in waves (see schedule), of which each busy part lets through as much again.
@@ -67,10 +68,9 @@ const endlessPeriod = 2 * (busy + calm)
 // slices and the global budget keep the example's proportions to it. Worked example: d = 25 s, C = 250,000: 179,166
 // tokens can pass, the slice is 152,291, the global budget ten times that.
 func ScaleFor(d time.Duration, start time.Time) Scale {
-	var s Scale
+	s := Scale{Every: d + 24*time.Hour, Anchor: start.UTC().Truncate(time.Second)}
 	if d <= 0 {
-		d = endlessPeriod
-		s.Every, s.Anchor = endlessPeriod, start.UTC().Truncate(time.Second)
+		d, s.Every = endlessPeriod, endlessPeriod
 	}
 	least := shares[len(shares)-1]
 	ceiling := least.exampleTPM / tokenScale
@@ -113,24 +113,17 @@ func (s Scale) MockOptions() mockprovider.Options {
 
 // period is the budget period as the file writes it.
 func (s Scale) period() string {
-	if s.Every == 0 {
-		return "monthly"
-	}
 	return fmt.Sprintf("{every: %v, anchor: %q}", s.Every, s.Anchor.Format(time.RFC3339))
 }
 
 // periods is how many budget periods the time between two moments touches.
 func (s Scale) periods(from, to time.Time) int64 {
-	if s.Every > 0 {
-		return int64(to.Sub(s.Anchor)/s.Every-from.Sub(s.Anchor)/s.Every) + 1
-	}
-	from, to = from.UTC(), to.UTC()
-	return int64((to.Year()-from.Year())*12+int(to.Month())-int(from.Month())) + 1
+	return int64(to.Sub(s.Anchor)/s.Every-from.Sub(s.Anchor)/s.Every) + 1
 }
 
-// renewal says when a short period ends; "" for a calendar month.
+// renewal says when a short period ends, "" of a long one.
 func (s Scale) renewal(now time.Time) string {
-	if s.Every == 0 {
+	if s.Every > endlessPeriod {
 		return ""
 	}
 	return fmt.Sprintf(" (anew in %.0fs)", (s.Every - now.Sub(s.Anchor)%s.Every).Seconds())

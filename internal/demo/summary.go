@@ -69,7 +69,7 @@ func (s Summary) Check() error {
 		}
 	}
 	if len(idle) > 0 {
-		fault("nobody was refused or delayed by %s, so the run proves nothing about it: let it run for 25s or longer", strings.Join(idle, ", "))
+		fault("nobody was refused or delayed by %s, so the run proves nothing about it: let it run for 25s or longer, on a journal without an earlier run", strings.Join(idle, ", "))
 	}
 	return errors.Join(faults...)
 }
