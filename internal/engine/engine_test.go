@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -400,12 +401,17 @@ func TestTenThousandCallers(t *testing.T) {
 		const callers, slots = 10_000, 50
 		e := start(t, store, engine.Options{}, policy(ceilings(arbiter.Ceilings{MaxConcurrent: slots})))
 		done := make(chan error, callers)
+		var busy atomic.Int64
 		for range callers {
 			go func() {
 				o, err := e.Do(context.Background(), ask(1, waits(time.Hour)))
 				if err == nil && o.Answer.Status != arbiter.Granted {
 					err = errors.New(o.Answer.Status.String())
 				}
+				if n := busy.Add(1); n > slots {
+					err = fmt.Errorf("%d calls run on %d slots", n, slots)
+				}
+				busy.Add(-1)
 				if err == nil {
 					_, err = e.Do(context.Background(), commit(o, 1))
 				}
