@@ -168,13 +168,19 @@ func (p *pool) gather(answered int) {
 	runtime.Gosched()
 	answered += answered/8 + 1
 	end := p.clock.since() + min(p.stats.lastAppendNS.Load()/4, maxGather)
-	for p.inbox.depth() < answered && p.clock.since() < end {
+	for range maxYields { // a clock that stands still must not hold it
+		if p.inbox.depth() >= answered || p.clock.since() >= end {
+			return
+		}
 		runtime.Gosched()
 	}
 }
 
-// maxGather bounds how long a batch waits to fill.
-const maxGather = int64(100 * time.Microsecond)
+// maxGather and maxYields bound how long a batch waits to fill.
+const (
+	maxGather = int64(100 * time.Microsecond)
+	maxYields = 200
+)
 
 // decideAll runs one batch: extensions before time advances, then the
 // calendar, then commands by lane.
