@@ -32,15 +32,12 @@ type pressure struct {
 	delay int32
 }
 
-// toResponse is a decision as the wire carries it. now is the pool's logical time, for the rest of a repeated lease's life. asked is the model
+// toResponse writes a decision into an empty m as the wire carries it. now is the pool's logical time, for the rest of a repeated lease's life. asked is the model
 // of the request, for the text of a refusal.
-func toResponse(a *arbiter.Answer, now int64, p pressure, model string) *tbav1.LeaseResponse {
-	m := &tbav1.LeaseResponse{
-		Status:             tbav1.LeaseStatus(a.Status),
-		Backpressure:       p.level,
-		RecommendedDelayMs: p.delay,
-		Replayed:           a.Flags&arbiter.FlagRepeat != 0,
-	}
+func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure, model string) {
+	m.Status = tbav1.LeaseStatus(a.Status)
+	m.Backpressure, m.RecommendedDelayMs = p.level, p.delay
+	m.Replayed = a.Flags&arbiter.FlagRepeat != 0
 	if a.Status == arbiter.Granted {
 		l := &a.Lease
 		if a.Flags&arbiter.FlagRepeat == 0 {
@@ -55,7 +52,7 @@ func toResponse(a *arbiter.Answer, now int64, p pressure, model string) *tbav1.L
 		m.StartByMs = floorMillis(l.StartBy - now)
 		m.Phase = tbav1.Lease_Phase(l.Phase)
 		m.ShadowDenied = a.Check.Reason.String()
-		return m
+		return
 	}
 	c := &a.Check
 	m.Reason = c.Reason.String()
@@ -69,7 +66,6 @@ func toResponse(a *arbiter.Answer, now int64, p pressure, model string) *tbav1.L
 		m.TtlSeconds = int32(min((m.RetryAfterMs+999)/1000, 1<<31-1))
 	}
 	m.Message = explain(a, m, model)
-	return m
 }
 
 // limitName names the limit that refused as Admin does: "global", "provider/openai", "class/batch".
@@ -171,11 +167,10 @@ var commitFlags = [...]struct {
 	{arbiter.FlagOverrun, tbav1.CommitResponse_OVERRUN},
 }
 
-func toCommitResponse(a *arbiter.Answer, p pressure) *tbav1.CommitResponse {
-	m := &tbav1.CommitResponse{
-		RecordedTokens: int64(a.Tokens), CostNanos: int64(a.Nanos),
-		Backpressure: p.level, RecommendedDelayMs: p.delay,
-	}
+// toCommitResponse writes what became of a commit into an empty m.
+func toCommitResponse(m *tbav1.CommitResponse, a *arbiter.Answer, p pressure) {
+	m.RecordedTokens, m.CostNanos = int64(a.Tokens), int64(a.Nanos)
+	m.Backpressure, m.RecommendedDelayMs = p.level, p.delay
 	if a.Result <= arbiter.UnknownLease {
 		m.Result = tbav1.CommitResponse_Result(a.Result)
 	} else {
@@ -186,7 +181,6 @@ func toCommitResponse(a *arbiter.Answer, p pressure) *tbav1.CommitResponse {
 			m.Flags = append(m.Flags, f.wire)
 		}
 	}
-	return m
 }
 
 func toReleaseResponse(a *arbiter.Answer, p pressure) *tbav1.ReleaseResponse {

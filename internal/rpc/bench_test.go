@@ -2,9 +2,11 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -73,8 +75,8 @@ func echo(b *testing.B) tbav1.TokenBudgetArbiterClient {
 	return tbav1.NewTokenBudgetArbiterClient(conn)
 }
 
-// callers shares b.N calls among n goroutines and reports calls a second and the median of a sample.
-func callers(b *testing.B, n int, call func() error) {
+// callers shares b.N calls among n goroutines, each with a call of its own from begin, and reports calls a second and the median of a sample.
+func callers(b *testing.B, n int, begin func() func() error) {
 	b.Helper()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -87,6 +89,7 @@ func callers(b *testing.B, n int, call func() error) {
 		if i < b.N%n {
 			calls++
 		}
+		call := begin()
 		wg.Go(func() {
 			var mine []time.Duration
 			for k := range calls {
@@ -131,18 +134,22 @@ func processor(b *testing.B) func() {
 func benchEcho(b *testing.B, n int) {
 	c := echo(b)
 	m := benchRequest()
-	callers(b, n, func() error {
-		_, err := c.RequestLease(context.Background(), m)
-		return err
+	callers(b, n, func() func() error {
+		return func() error {
+			_, err := c.RequestLease(context.Background(), m)
+			return err
+		}
 	})
 }
 
-// benchUnary requests leases and gives the finished ones back with the next request, as a busy client does, so that no lease piles up.
+// benchUnary requests leases that nobody ends: they pile up, as they would not in life.
 func benchUnary(b *testing.B, n int) {
 	w := benchWorld(b)
-	callers(b, n, func() error {
-		_, err := w.lease.RequestLease(context.Background(), benchRequest())
-		return err
+	callers(b, n, func() func() error {
+		return func() error {
+			_, err := w.lease.RequestLease(context.Background(), benchRequest())
+			return err
+		}
 	})
 }
 
@@ -153,46 +160,96 @@ func BenchmarkUnary64(b *testing.B)  { benchUnary(b, 64) }
 func BenchmarkEcho256(b *testing.B)  { benchEcho(b, 256) }
 func BenchmarkUnary256(b *testing.B) { benchUnary(b, 256) }
 
-// BenchmarkSession256 counts whole leases, request and commit, of 256 callers on one session. Compare with the calls of BenchmarkEcho256.
-func BenchmarkSession256(b *testing.B) {
-	w := benchWorld(b)
-	x := openSession(b, w.lease)
-	const n = 256
-	answers := make([]chan *tbav1.SessionResponse_Frame, n+1)
-	for i := range answers {
-		answers[i] = make(chan *tbav1.SessionResponse_Frame, 1)
+// lessor runs whole leases, request and commit, of n callers on one session.
+type lessor struct {
+	x       *testSession
+	answers []chan *tbav1.SessionResponse_Frame
+}
+
+func newLessor(b *testing.B, w *world, n int) *lessor {
+	b.Helper()
+	l := &lessor{x: openSession(b, w.lease), answers: make([]chan *tbav1.SessionResponse_Frame, n+1)}
+	for i := range l.answers {
+		l.answers[i] = make(chan *tbav1.SessionResponse_Frame, 1)
 	}
-	go x.receive(func(f *tbav1.SessionResponse_Frame) { answers[f.GetId()] <- f })
-	var wg sync.WaitGroup
-	b.ReportAllocs()
-	spent := processor(b)
-	b.ResetTimer()
-	for i := range n {
-		leases := b.N / n
-		if i < b.N%n {
-			leases++
-		}
-		id := uint64(i + 1)
-		wg.Go(func() {
-			for range leases {
-				x.push(&tbav1.SessionRequest_Frame{Id: id, Call: &tbav1.SessionRequest_Frame_Request{Request: benchRequest()}})
-				lease := (<-answers[id]).GetLease()
-				if lease.GetLeaseId() == "" {
-					b.Errorf("no lease: %v", lease)
-					return
-				}
-				x.push(&tbav1.SessionRequest_Frame{Id: id, Call: &tbav1.SessionRequest_Frame_Commit{Commit: &tbav1.LeaseCommit{
-					LeaseId: lease.GetLeaseId(), ActualTokens: proto.Int64(1300), LatencyMs: 2000, Outcome: tbav1.LeaseCommit_OK,
-				}}})
-				if c := (<-answers[id]).GetCommit(); c == nil || c.GetResult() != tbav1.CommitResponse_RECORDED {
-					b.Errorf("commit: %v", c)
-					return
-				}
+	go func() { _ = l.x.receive(func(f *tbav1.SessionResponse_Frame) { l.answers[f.GetId()] <- f }) }()
+	return l
+}
+
+func (l *lessor) call(id uint64, f *tbav1.SessionRequest_Frame) *tbav1.SessionResponse_Frame {
+	l.x.push(f)
+	return <-l.answers[id]
+}
+
+func (l *lessor) lease(id uint64) error {
+	lease := l.call(id, requestFrame(id, benchRequest())).GetLease()
+	if lease.GetLeaseId() == "" {
+		return fmt.Errorf("no lease: %v", lease)
+	}
+	c := l.call(id, &tbav1.SessionRequest_Frame{Id: id, Call: &tbav1.SessionRequest_Frame_Commit{Commit: &tbav1.LeaseCommit{
+		LeaseId: lease.GetLeaseId(), ActualTokens: proto.Int64(1300), LatencyMs: 2000, Outcome: tbav1.LeaseCommit_OK,
+	}}}).GetCommit()
+	if c == nil || c.GetResult() != tbav1.CommitResponse_RECORDED {
+		return fmt.Errorf("commit: %v", c)
+	}
+	return nil
+}
+
+// BenchmarkSession256 counts whole leases of 256 callers on one session. Compare with the calls of BenchmarkEcho256.
+func BenchmarkSession256(b *testing.B) {
+	l := newLessor(b, benchWorld(b), 256)
+	var turn atomic.Uint64
+	callers(b, 256, func() func() error {
+		id := turn.Add(1)
+		return func() error { return l.lease(id) }
+	})
+}
+
+// BenchmarkBeside alternates short rounds of the arbiter and of the echo, so that both meet the same machine whatever else it does, and
+// reports the median of their ratios. The targets: 0.75 for unary calls, 1.5 for leases on a session.
+func BenchmarkBeside(b *testing.B) {
+	for _, test := range []struct {
+		name    string
+		callers int
+		session bool
+	}{{"Unary64", 64, false}, {"Unary256", 256, false}, {"Session256", 256, true}} {
+		b.Run(test.name, func(b *testing.B) {
+			w, e := benchWorld(b), echo(b)
+			ours := func(uint64) error {
+				_, err := w.lease.RequestLease(context.Background(), benchRequest())
+				return err
 			}
+			if test.session {
+				ours = newLessor(b, w, test.callers).lease
+			}
+			theirs := func(uint64) error {
+				_, err := e.RequestLease(context.Background(), benchRequest())
+				return err
+			}
+			round := func(call func(uint64) error) time.Duration {
+				began := time.Now()
+				var wg sync.WaitGroup
+				for i := range test.callers {
+					wg.Go(func() {
+						for range max(4096/test.callers, 1) {
+							if err := call(uint64(i + 1)); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				return time.Since(began)
+			}
+			round(ours)
+			round(theirs)
+			var ratios []float64
+			for b.Loop() {
+				ratios = append(ratios, float64(round(theirs))/float64(round(ours)))
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "of-echo")
 		})
 	}
-	wg.Wait()
-	b.StopTimer()
-	spent()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
 
@@ -178,5 +179,12 @@ func TestPriorityIsBounded(t *testing.T) {
 		if err != nil || len(rows.GetLeases()) != 1 || rows.GetLeases()[0].GetPriority() != test.want {
 			t.Errorf("class %q asks %v: %v, %v", test.class, test.asked, rows, err)
 		}
+	}
+}
+
+func TestDecisionIDIsTheEngines(t *testing.T) {
+	t.Parallel()
+	for _, d := range []engine.DecisionID{{}, {Epoch: 1}, {Epoch: 3, Seq: math.MaxUint64, Number: 17}} {
+		check(t, "decision id", formatDecision(d), d.String())
 	}
 }

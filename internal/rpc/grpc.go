@@ -38,6 +38,10 @@ func (s *Server) GRPC(tls credentials.TransportCredentials) *grpc.Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.NumStreamWorkers(streamWorkers),
+		grpc.StaticStreamWindowSize(512 << 10), // fixed windows need no probing of the bandwidth
+		grpc.StaticConnWindowSize(2 << 20),
+		grpc.WriteBufferSize(64 << 10),
+		grpc.ReadBufferSize(64 << 10),
 		grpc.ConnectionTimeout(5 * time.Second), // handshake: a client that says nothing holds no slot
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}), // a vanished client is noticed within 40 s

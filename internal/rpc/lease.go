@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -117,7 +118,7 @@ func (s *arbiterService) RequestLease(ctx context.Context, m *tbav1.LeaseRequest
 	if fault != nil {
 		return nil, toStatus(fault)
 	}
-	return s.leaseResponse(&out, op.Pool, m.GetModel()), nil
+	return s.leaseResponse(new(tbav1.LeaseResponse), &out, op.Pool, m.GetModel()), nil
 }
 
 // settleAndRequest answers each commit on its own, whatever becomes of the request. Only when the request gets no verdict the whole call fails:
@@ -141,14 +142,14 @@ func (s *arbiterService) settleAndRequest(ctx context.Context, m *tbav1.LeaseReq
 		if r := &replies[j]; r.Err != nil {
 			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(r.Err)}
 		} else {
-			settled[i].Outcome = &tbav1.SettledCommit_Commit{Commit: commitResponse(&r.Outcome)}
+			settled[i].Outcome = &tbav1.SettledCommit_Commit{Commit: commitResponse(new(tbav1.CommitResponse), &r.Outcome)}
 		}
 	}
 	last := &replies[len(replies)-1]
 	if last.Err != nil {
 		return nil, toStatus(last.Err)
 	}
-	out := s.leaseResponse(&last.Outcome, op.Pool, m.GetModel())
+	out := s.leaseResponse(new(tbav1.LeaseResponse), &last.Outcome, op.Pool, m.GetModel())
 	out.Settled = settled
 	return out, nil
 }
@@ -157,19 +158,32 @@ func pressureOf(o *engine.Outcome) pressure {
 	return pressure{level: tbav1.BackpressureSignal_Level(o.Level), delay: o.DelayMS}
 }
 
-func (s *Server) leaseResponse(o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
+// leaseResponse writes an outcome into an empty m.
+func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
 	now := o.Answer.Lease.Granted
 	if o.Answer.Flags&arbiter.FlagRepeat != 0 {
 		now = s.now(pool)
 	}
-	m := toResponse(&o.Answer, now, pressureOf(o), model)
+	toResponse(m, &o.Answer, now, pressureOf(o), model)
 	m.LeaseToken, m.Ticket = o.Token, o.Ticket
-	m.DecisionId = o.Decision.String()
+	m.DecisionId = formatDecision(o.Decision)
 	return m
 }
 
-func commitResponse(o *engine.Outcome) *tbav1.CommitResponse {
-	return toCommitResponse(&o.Answer, pressureOf(o))
+// formatDecision is DecisionID.String without the reflection: every answer has one.
+func formatDecision(d engine.DecisionID) string {
+	if d == (engine.DecisionID{}) {
+		return ""
+	}
+	var buf [64]byte
+	b := strconv.AppendUint(buf[:0], d.Epoch, 10)
+	b = strconv.AppendUint(append(b, '-'), d.Seq, 10)
+	return string(strconv.AppendUint(append(b, '-'), d.Number, 10))
+}
+
+func commitResponse(m *tbav1.CommitResponse, o *engine.Outcome) *tbav1.CommitResponse {
+	toCommitResponse(m, &o.Answer, pressureOf(o))
+	return m
 }
 
 func releaseResponse(o *engine.Outcome) *tbav1.ReleaseResponse {
@@ -192,7 +206,7 @@ func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) 
 	if fault != nil {
 		return nil, toStatus(fault)
 	}
-	return commitResponse(&out), nil
+	return commitResponse(new(tbav1.CommitResponse), &out), nil
 }
 
 // ReleaseLease ends a lease whose call used nothing.

@@ -9,17 +9,65 @@ import (
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
 
+// frames makes answer frames. The frequent kinds are cut from blocks, one allocation for many; blocks are never reused, since a message
+// may be looked at after it was sent.
+type frames struct {
+	leases  []leaseBlock
+	commits []commitBlock
+}
+
+type leaseBlock struct {
+	frame tbav1.SessionResponse_Frame
+	of    tbav1.SessionResponse_Frame_Lease
+	lease tbav1.LeaseResponse
+}
+
+type commitBlock struct {
+	frame  tbav1.SessionResponse_Frame
+	of     tbav1.SessionResponse_Frame_Commit
+	commit tbav1.CommitResponse
+}
+
+// frameBlock is how many frames one block holds.
+const frameBlock = 32
+
+func (b *frames) lease(id uint64) *leaseBlock {
+	if len(b.leases) == 0 {
+		b.leases = make([]leaseBlock, frameBlock)
+	}
+	f := &b.leases[0]
+	b.leases = b.leases[1:]
+	f.frame.Id, f.frame.Answer, f.of.Lease = id, &f.of, &f.lease
+	return f
+}
+
+func (b *frames) commit(id uint64) *commitBlock {
+	if len(b.commits) == 0 {
+		b.commits = make([]commitBlock, frameBlock)
+	}
+	f := &b.commits[0]
+	b.commits = b.commits[1:]
+	f.frame.Id, f.frame.Answer, f.of.Commit = id, &f.of, &f.commit
+	return f
+}
+
 // answer makes the frame that answers a call.
-func (x *session) answer(c *sessionCall, r *engine.Reply) *tbav1.SessionResponse_Frame {
+func (x *session) answer(b *frames, c *sessionCall, r *engine.Reply) *tbav1.SessionResponse_Frame {
 	if r.Err != nil {
 		return errorFrame(c.frame, r.Err)
 	}
-	f := &tbav1.SessionResponse_Frame{Id: c.frame}
 	switch c.kind {
 	case callRequest:
-		f.Answer = &tbav1.SessionResponse_Frame_Lease{Lease: x.leaseResponse(&r.Outcome, c.pool, c.model)}
+		l := b.lease(c.frame)
+		x.leaseResponse(&l.lease, &r.Outcome, c.pool, c.model)
+		return &l.frame
 	case callCommit:
-		f.Answer = &tbav1.SessionResponse_Frame_Commit{Commit: commitResponse(&r.Outcome)}
+		m := b.commit(c.frame)
+		commitResponse(&m.commit, &r.Outcome)
+		return &m.frame
+	}
+	f := &tbav1.SessionResponse_Frame{Id: c.frame}
+	switch c.kind {
 	case callRelease:
 		f.Answer = &tbav1.SessionResponse_Frame_Release{Release: releaseResponse(&r.Outcome)}
 	case callExtend:

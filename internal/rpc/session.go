@@ -336,13 +336,14 @@ func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *a
 func (x *session) sendAnswers() error {
 	var replies []engine.Reply
 	var calls []sessionCall
-	var frames []*tbav1.SessionResponse_Frame
+	var list []*tbav1.SessionResponse_Frame
+	var blocks frames
 	for {
 		var err error
 		if replies, err = x.pipe.Next(x.ctx, replies); err != nil {
 			return context.Cause(x.ctx)
 		}
-		calls, frames = calls[:0], frames[:0]
+		calls, list = calls[:0], list[:0]
 		x.mu.Lock()
 		for i := range replies {
 			call := x.leaveLocked(replies[i].Tag)
@@ -351,12 +352,12 @@ func (x *session) sendAnswers() error {
 		}
 		x.mu.Unlock()
 		for i := range replies {
-			frames = append(frames, x.answer(&calls[i], &replies[i]))
+			list = append(list, x.answer(&blocks, &calls[i], &replies[i]))
 		}
-		if err := x.send(frames); err != nil {
+		if err := x.send(list); err != nil {
 			return err
 		}
-		x.sent(len(frames))
+		x.sent(len(list))
 	}
 }
 
