@@ -299,11 +299,11 @@ func (e *Engine) accept(op *Op) (*call, *signer, error) {
 	s := e.keys()
 	var claims *arbiter.Claims
 	if len(op.Token) > 0 {
-		if pool, cl, ok := s.parseLeaseToken(op.Token); ok && matches(op.Command, &cl) {
+		if pool, cl, ok := s.parseLeaseToken(op.Token); ok {
 			if op.Pool == "" {
 				op.Pool = pool
 			}
-			if op.Pool == pool {
+			if op.Pool == pool && matches(op.Command, &cl) {
 				claims = &cl
 			}
 		}
@@ -327,18 +327,14 @@ func (e *Engine) accept(op *Op) (*call, *signer, error) {
 	return c, s, nil
 }
 
-// matches reports whether claims belong to the lease and principal of the
-// command. A command that names no lease takes the claims'.
+// matches reports whether claims belong to the lease and principal of a commit
+// or release.
 func matches(cmd arbiter.Command, claims *arbiter.Claims) bool {
-	var lease *arbiter.LeaseID
-	var principal uint64
 	switch c := cmd.(type) {
 	case *arbiter.Commit:
-		lease, principal = &c.Lease, c.Principal
+		return c.Lease == claims.Lease && c.Principal == claims.Principal
 	case *arbiter.Release:
-		lease, principal = &c.Lease, c.Principal
-	default:
-		return false
+		return c.Lease == claims.Lease && c.Principal == claims.Principal
 	}
-	return *lease == claims.Lease && principal == claims.Principal
+	return false
 }

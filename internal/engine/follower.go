@@ -162,7 +162,9 @@ func (f *follower) take(it *item) {
 	}
 	s := it.snapshot
 	if s != nil && f.err == nil {
-		f.encode(s)
+		if err := protect(func() { f.encode(s) }); err != nil {
+			f.fail(err)
+		}
 	}
 	f.mu.Unlock()
 	if s != nil {

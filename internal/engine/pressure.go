@@ -70,10 +70,14 @@ func (f *follower) publish() (changed bool) {
 	var next Pressure
 	f.mu.Lock()
 	if f.err == nil {
-		_ = f.at(f.p.clock.now(), func(s *arbiter.State) error {
-			next.Pressure = s.Pressure()
-			return nil
-		})
+		if err := protect(func() {
+			_ = f.at(f.p.clock.now(), func(s *arbiter.State) error {
+				next.Pressure = s.Pressure()
+				return nil
+			})
+		}); err != nil {
+			f.fail(err)
+		}
 	}
 	broken := f.err != nil
 	f.mu.Unlock()
