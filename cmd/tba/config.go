@@ -45,9 +45,8 @@ func (a *app) sources(flags *pflag.FlagSet) config.Sources {
 	given := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) { given[f.Name] = f.Value.String() })
 	for _, name := range []string{"listen-http", "listen-grpc", "listen-ops"} {
-		// Any free port, with no host named, is a port of this machine for this machine: nobody could know it elsewhere.
-		if given[name] == ":0" {
-			given[name] = "127.0.0.1:0"
+		if addr, ok := given[name]; ok {
+			given[name] = anyPort(addr)
 		}
 	}
 	if file, ok := given["addr-file"]; ok {

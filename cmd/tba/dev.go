@@ -91,8 +91,8 @@ func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (er
 	sources.Flags["data"] = dir
 
 	scale := demo.ScaleFor(o.length, time.Now())
-	if !o.demo { // a person tries things: the budget is that of an hour, not one that runs out in a demonstration
-		scale = demo.ScaleFor(time.Hour, time.Now())
+	if !o.demo {
+		scale = playground()
 	}
 	upstreams, path := scale.MockOptions(), o.file
 	if o.file != "" {
@@ -151,6 +151,15 @@ func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (er
 		defer cancel()
 	}
 	return s.until(ctx, stop)
+}
+
+// playground is the budget of a person who tries things: that of an hour, not one that runs out in a demonstration, in a
+// period that is neither new nor over soon, so that no class has to wait for its share, and the same at each start.
+func playground() demo.Scale {
+	const year = 365 * 24 * time.Hour
+	s := demo.ScaleFor(time.Hour, time.Now())
+	s.Every, s.Anchor = year, time.Date(2025, time.July, 1, 0, 0, 0, 0, time.UTC)
+	return s
 }
 
 // mocksFor makes a mock of each provider of a configuration, with the limits that the file says it has.

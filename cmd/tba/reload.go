@@ -84,13 +84,13 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 
 // reloaded tells the outcome of a reload wherever somebody may look: log, metrics, status.
 func (s *server) reloaded(path string, err error) {
-	s.ops.reloaded(err)
+	if errors.Is(err, context.Canceled) {
+		return // the server goes down
+	}
+	s.ops.Reloaded(err)
 	if err == nil {
 		s.configError.Store(nil)
 		s.log.Info("configuration taken over", "file", path)
-		return
-	}
-	if errors.Is(err, context.Canceled) {
 		return
 	}
 	text := oneLine(err)

@@ -21,7 +21,22 @@ type app struct {
 	began     bool // a command runs: what it returns is no usage error
 }
 
-func (a *app) env(name string) (string, bool) { return os.LookupEnv(name) }
+// env looks a variable up. A listener at :0, with no host named, is a port of this machine for this machine: nobody could
+// know it elsewhere.
+func (a *app) env(name string) (string, bool) {
+	v, ok := os.LookupEnv(name)
+	if strings.HasPrefix(name, "TBA_LISTEN_") {
+		v = anyPort(v)
+	}
+	return v, ok
+}
+
+func anyPort(addr string) string {
+	if addr == ":0" {
+		return "127.0.0.1:0"
+	}
+	return addr
+}
 
 func (a *app) run(args []string) int {
 	root := a.root()

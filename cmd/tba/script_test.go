@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 //	post PATH STATUS BODY FILE POST it as JSON to the server, want the status, write the answer to the file
 //	load FILE KEY VAR          the value of a key of the JSON object in the file
 //	fill FILE BYTES            make a file of that many bytes
+//	flip PATTERN OFFSET        change one bit of the first file that matches
 //	certify CERT KEY           make a certificate of 127.0.0.1, its own authority
 //	occupy VAR                 take a port and put its address into the variable
 func TestScripts(t *testing.T) {
@@ -62,9 +63,10 @@ func TestScripts(t *testing.T) {
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "server": serverUp, "begin": begin, "signal": signalTo, "ended": ended, "until": until, "fetch": fetch, "post": post, "load": load, "fill": fill, "occupy": occupy, "certify": certify,
+			"exits": exits, "server": serverUp, "begin": begin, "signal": signalTo, "ended": ended, "until": until, "fetch": fetch, "post": post, "load": load, "fill": fill, "occupy": occupy, "certify": certify, "flip": flip,
 		},
 		RequireExplicitExec: true,
+		Deadline:            time.Now().Add(3 * time.Minute), // a command that hangs must not hold the whole run
 	})
 }
 
@@ -112,7 +114,7 @@ func spawn(ts *testscript.TestScript, name string, args []string) *process {
 	}
 	p := &process{cmd: exec.Command(path, args[1:]...), done: make(chan struct{})}
 	p.cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"HOME", "PATH", "TMPDIR", "NO_COLOR", "TZ", "GOCOVERDIR", "TBA_KEY", "TBA_KEY_ONE", "TBA_KEY_TWO"} {
+	for _, name := range []string{"HOME", "PATH", "TMPDIR", "NO_COLOR", "TZ", "GOCOVERDIR", "TBA_SERVER", "TBA_KEY", "TBA_KEY_ONE", "TBA_KEY_TWO"} {
 		if v := ts.Getenv(name); v != "" {
 			p.cmd.Env = append(p.cmd.Env, name+"="+v)
 		}
@@ -312,4 +314,21 @@ func certify(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
+}
+
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: flip PATTERN OFFSET")
+	}
+	files, err := filepath.Glob(ts.MkAbs(args[0]))
+	ts.Check(err)
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	if len(files) == 0 {
+		ts.Fatalf("no file matches %s", args[0])
+	}
+	b, err := os.ReadFile(files[0])
+	ts.Check(err)
+	b[at] ^= 1
+	ts.Check(os.WriteFile(files[0], b, 0o600))
 }

@@ -135,7 +135,8 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.serve(identity.NewAddresses(float64(o.config.PerAddress.Rate), int(o.config.PerAddress.Burst), o.config.PerAddressSet))
 	s.api.SetServing(true)
-	s.ops.ready(s.pools.Ready)
+	s.ops.Watch(s.pools, s.pools)
+	s.ops.SetReady(s.pools.Ready)
 	s.log.Info("ready", "http", s.ports.http.Addr().String(), "grpc", s.ports.grpc.Addr().String(), "ops", s.ports.ops.Addr().String(),
 		"pools", s.pools.Pools(), "journal", settings.Journal, "version", build().Version)
 	return s, nil
@@ -187,7 +188,7 @@ func (s *server) requirePools(ctx context.Context, dir string, o startOptions) e
 
 func (s *server) openPools(ctx context.Context, tokens engine.TokenKeys, o startOptions) error {
 	var err error
-	hooks := s.ops.hooks()
+	hooks := s.ops.Hooks()
 	hooks.Answered = logDecisions(s.log, hooks.Answered)
 	s.pools, err = engine.New(engine.Options{
 		Store: s.store, Writer: writerName(), TokenKeys: tokens, Logger: s.log, Hooks: hooks,
@@ -215,7 +216,7 @@ func (s *server) openPools(ctx context.Context, tokens engine.TokenKeys, o start
 // over, then the ports. The error says what could not be saved.
 func (s *server) drain(ctx context.Context) error {
 	s.log.Info("draining", "running_leases", s.running(), "for_at_most", s.drainTimeout.String())
-	s.ops.drain()
+	s.ops.SetReady(func() error { return errors.New("draining: the process is going down") })
 	s.api.Drain(s.drainTimeout)
 	err := s.pools.Drain(ctx)
 	s.api.Close()
