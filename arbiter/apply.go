@@ -47,12 +47,12 @@ func (s *State) Apply(f *Fact) {
 		s.applyRevoke(f)
 	case FactThrottled:
 		r := s.rungs.at(f.Rung)
+		hold := &r.holds[f.Health.Dim]
 		if f.Health.Exhausted {
-			s.set(&r.exhausted, max(r.exhausted, f.At))
-		} else {
-			s.set(&r.holds[f.Health.Dim], max(r.holds[f.Health.Dim], f.At))
+			hold = &r.exhausted
 		}
-		s.rungEvent(EventThrottled, f.Rung, Event{Lease: f.Lease, Dim: f.Health.Dim, Until: f.At})
+		s.set(hold, max(*hold, f.At)) // a later, shorter hint never shortens a longer one
+		s.rungEvent(EventThrottled, f.Rung, Event{Lease: f.Lease, Dim: f.Health.Dim, Until: *hold})
 	case FactBreakerMoved:
 		s.applyBreaker(f)
 	case FactPolicyAdopted:
