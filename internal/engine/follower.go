@@ -29,7 +29,8 @@ type follower struct {
 
 	events *ring
 	// buffer holds the last snapshot; one is under way at a time.
-	buffer []byte
+	buffer  []byte
+	checked int64 // logical time at which the invariants were asserted
 
 	qmu     sync.Mutex
 	list    []item
