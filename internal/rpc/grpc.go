@@ -33,8 +33,9 @@ const streamWorkers = 512
 // its own methods. TLS is nil for plain text, which CheckBind confines to loopback unless there are keys.
 func (s *Server) GRPC(tls credentials.TransportCredentials) *grpc.Server {
 	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newSessionCodec()),
 		grpc.MaxRecvMsgSize(maxMessage),
-		grpc.MaxSendMsgSize(16 << 20), // answers are ours: a page of leases, coalesced session frames
+		grpc.MaxSendMsgSize(16 << 20), // answers are ours: a page of leases may be large
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.MaxHeaderListSize(16 << 10),
 		grpc.NumStreamWorkers(streamWorkers),

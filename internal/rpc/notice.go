@@ -9,73 +9,31 @@ import (
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
 
-// frames makes answer frames. The frequent kinds are cut from blocks, one allocation for many; blocks are never reused, since a message
-// may be looked at after it was sent.
-type frames struct {
-	leases  []leaseBlock
-	commits []commitBlock
-}
-
-type leaseBlock struct {
-	frame tbav1.SessionResponse_Frame
-	of    tbav1.SessionResponse_Frame_Lease
-	lease tbav1.LeaseResponse
-}
-
-type commitBlock struct {
-	frame  tbav1.SessionResponse_Frame
-	of     tbav1.SessionResponse_Frame_Commit
+// answers are the messages of the two frequent answers, reused: once added to a frame they are bytes.
+type answers struct {
+	lease  tbav1.LeaseResponse
 	commit tbav1.CommitResponse
 }
 
-// frameBlock is how many frames one block holds.
-const frameBlock = 32
-
-func (b *frames) lease(id uint64) *leaseBlock {
-	if len(b.leases) == 0 {
-		b.leases = make([]leaseBlock, frameBlock)
-	}
-	f := &b.leases[0]
-	b.leases = b.leases[1:]
-	f.frame.Id, f.frame.Answer, f.of.Lease = id, &f.of, &f.lease
-	return f
-}
-
-func (b *frames) commit(id uint64) *commitBlock {
-	if len(b.commits) == 0 {
-		b.commits = make([]commitBlock, frameBlock)
-	}
-	f := &b.commits[0]
-	b.commits = b.commits[1:]
-	f.frame.Id, f.frame.Answer, f.of.Commit = id, &f.of, &f.commit
-	return f
-}
-
-// answer makes the frame that answers a call.
-func (x *session) answer(b *frames, c *sessionCall, r *engine.Reply) *tbav1.SessionResponse_Frame {
+// answer adds the frame that answers a call to out.
+func (x *session) answer(out *framesOut, scratch *answers, c *sessionCall, r *engine.Reply) error {
 	if r.Err != nil {
-		return errorFrame(c.frame, r.Err)
+		return out.add(c.frame, fieldError, errorAnswer(r.Err))
 	}
 	switch c.kind {
-	case callRequest:
-		l := b.lease(c.frame)
-		x.leaseResponse(&l.lease, &r.Outcome, c.pool, c.model)
-		return &l.frame
-	case callCommit:
-		m := b.commit(c.frame)
-		commitResponse(&m.commit, &r.Outcome)
-		return &m.frame
+	case fieldRequest:
+		scratch.lease.Reset()
+		return out.add(c.frame, fieldRequest, x.leaseResponse(&scratch.lease, &r.Outcome, c.pool, c.model))
+	case fieldCommit:
+		scratch.commit.Reset()
+		return out.add(c.frame, fieldCommit, commitResponse(&scratch.commit, &r.Outcome))
+	case fieldRelease:
+		return out.add(c.frame, fieldRelease, releaseResponse(&r.Outcome))
+	case fieldExtend:
+		return out.add(c.frame, fieldExtend, toExtendResponse(&r.Answer, x.now(c.pool), pressureOf(&r.Outcome)))
+	default:
+		return out.add(c.frame, fieldSignal, toSignalResponse(&r.Answer, pressureOf(&r.Outcome)))
 	}
-	f := &tbav1.SessionResponse_Frame{Id: c.frame}
-	switch c.kind {
-	case callRelease:
-		f.Answer = &tbav1.SessionResponse_Frame_Release{Release: releaseResponse(&r.Outcome)}
-	case callExtend:
-		f.Answer = &tbav1.SessionResponse_Frame_Extend{Extend: toExtendResponse(&r.Answer, x.now(c.pool), pressureOf(&r.Outcome))}
-	case callSignal:
-		f.Answer = &tbav1.SessionResponse_Frame_Signal{Signal: toSignalResponse(&r.Answer, pressureOf(&r.Outcome))}
-	}
-	return f
 }
 
 // track remembers the leases that the session holds, to tell when one is revoked or has expired. mu is held.
@@ -84,11 +42,11 @@ func (x *session) track(c *sessionCall, r *engine.Reply) {
 		return
 	}
 	switch c.kind {
-	case callRequest:
+	case fieldRequest:
 		if r.Answer.Status == arbiter.Granted && r.Token != nil {
 			x.hold(r.Answer.Lease.Lease, c.pool)
 		}
-	case callCommit, callRelease:
+	case fieldCommit, fieldRelease:
 		delete(x.held, c.lease)
 	}
 }
@@ -152,7 +110,7 @@ func (x *session) tellEnd(pool string, e *engine.Event) {
 		m.Reason = "revoked"
 		m.EndsInMs = x.endsIn(pool, e.Lease)
 	}
-	x.notice(&tbav1.SessionResponse_Frame{Answer: &tbav1.SessionResponse_Frame_Revocation{Revocation: m}}, false)
+	x.notice(notice{field: fieldRevocation, message: m})
 }
 
 func (x *session) endsIn(pool string, id arbiter.LeaseID) (ms int64) {
@@ -188,7 +146,7 @@ func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *
 		defer watch.Close()
 		_ = x.follow(ctx, watch, time.Duration(m.GetMinIntervalMs())*time.Millisecond, func(p *engine.Pressure) error {
 			select {
-			case x.notices <- notice{frame: &tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Backpressure{Backpressure: toSignalMessage(p)}}}:
+			case x.notices <- notice{id: id, field: fieldBackpressure, message: toSignalMessage(p)}:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -198,7 +156,7 @@ func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *
 		delete(x.watches, id)
 		x.open++ // its end is answered like that of any frame
 		x.mu.Unlock()
-		x.notice(errorFrame(id, context.Canceled), true)
+		x.notice(errorNotice(id, context.Canceled, true))
 		stop()
 	}()
 	return nil
@@ -206,43 +164,46 @@ func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *
 
 // sendNotices sends what nobody asked for and what never reached the engine, as much of it at once as there is.
 func (x *session) sendNotices() {
-	var frames []*tbav1.SessionResponse_Frame
+	var out framesOut
 	draining := x.draining
 	for {
-		frames = frames[:0]
-		answers := 0
-		take := func(n notice) {
-			frames = append(frames, n.frame)
+		answered := 0
+		take := func(n notice) error {
 			if n.answers {
-				answers++
+				answered++
 			}
+			return out.add(n.id, n.field, n.message)
 		}
+		var err error
 		select {
 		case n := <-x.notices:
-			take(n)
+			err = take(n)
 		case <-draining:
 			draining = nil
-			take(notice{frame: &tbav1.SessionResponse_Frame{Answer: &tbav1.SessionResponse_Frame_Drain{Drain: &tbav1.DrainNotice{
+			err = take(notice{field: fieldDrain, message: &tbav1.DrainNotice{
 				Reason: "the server goes down: open the next session elsewhere or in a while", ClosesInMs: x.closesIn.Load(), RetryAfterMs: 1000,
-			}}}})
+			}})
 		case <-x.closed:
 			x.cancel(errClosing())
 			return
 		case <-x.ctx.Done():
 			return
 		}
-		for more := true; more && len(frames) < sendFrames; {
+		for more := true; more && err == nil && !out.full() && out.count < noticeBatch; {
 			select {
 			case n := <-x.notices:
-				take(n)
+				err = take(n)
 			default:
 				more = false
 			}
 		}
-		if err := x.send(frames); err != nil {
+		if err == nil {
+			err = x.send(&out)
+		}
+		if err != nil {
 			x.cancel(err)
 			return
 		}
-		x.sent(answers)
+		x.sent(answered)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/engine"
@@ -18,8 +20,8 @@ import (
 const (
 	// sessionCalls bounds the unanswered frames of one session: ten thousand blocking callers may share it.
 	sessionCalls = 16 << 10
-	// sendFrames bounds the frames of one message, so that it stays below the 256 KiB that clients accept.
-	sendFrames = 512
+	// noticeBatch is how many notices go into one message at most.
+	noticeBatch = 512
 	// sessionWatches bounds the subscriptions of one session.
 	sessionWatches = 64
 )
@@ -54,32 +56,27 @@ type session struct {
 	errs     []error
 	requests []arbiter.Request
 	commits  []arbiter.Commit
+	request  tbav1.LeaseRequest
+	commit   tbav1.LeaseCommit
 }
 
 // sessionCall is what is remembered of a frame until it is answered.
 type sessionCall struct {
 	frame uint64
-	kind  callKind
+	kind  protowire.Number // field of the call, and of its answer
 	pool  string
 	model string
 	lease arbiter.LeaseID
 }
 
-// notice is a frame on its way to the client. answers says that it answers a frame that is counted as open.
+// notice is a frame on its way to the client: the answer to frame id, or what nobody asked for with id 0. answers says that it answers a frame
+// that is counted as open.
 type notice struct {
-	frame   *tbav1.SessionResponse_Frame
+	id      uint64
+	field   protowire.Number
+	message proto.Message
 	answers bool
 }
-
-type callKind uint8
-
-const (
-	callRequest callKind = iota
-	callCommit
-	callRelease
-	callExtend
-	callSignal
-)
 
 // errEnded is why a session ends that the client closed in order.
 var errEnded = errors.New("the client ended the session")
@@ -112,8 +109,9 @@ func (s *arbiterService) Session(stream grpc.BidiStreamingServer[tbav1.SessionRe
 
 // read takes messages until the client or the session ends.
 func (x *session) read() {
+	var in framesIn
 	for {
-		m, err := x.stream.Recv()
+		err := x.stream.RecvMsg(&in)
 		if errors.Is(err, io.EOF) {
 			x.mu.Lock()
 			x.ended = true
@@ -128,7 +126,7 @@ func (x *session) read() {
 			x.cancel(context.Canceled)
 			return
 		}
-		if err := x.submit(m.GetFrames()); err != nil {
+		if err := x.submit(in.list); err != nil {
 			x.cancel(err)
 			return
 		}
@@ -136,22 +134,23 @@ func (x *session) read() {
 }
 
 // submit hands the frames of one message to the engine in one go.
-func (x *session) submit(frames []*tbav1.SessionRequest_Frame) error {
+func (x *session) submit(frames []frameIn) error {
 	x.tags, x.ops = x.tags[:0], x.ops[:0]
 	x.requests, x.commits = sized(x.requests, len(frames)), sized(x.commits, len(frames))
-	for _, f := range frames {
-		if f.GetId() == 0 {
+	for i := range frames {
+		f := &frames[i]
+		if f.id == 0 {
 			return invalid("frames.id", "missing", "0: give each frame an id, answers carry it")
 		}
-		call := sessionCall{frame: f.GetId()}
+		call := sessionCall{frame: f.id, kind: f.call}
 		op, ok, err := x.translate(f, &call)
 		switch {
 		case err != nil:
-			x.answerError(f.GetId(), err)
+			x.answerError(f.id, err)
 		case ok:
 			tag, err := x.enter(call, op.MaxWait > 0)
 			if err != nil {
-				x.answerError(f.GetId(), err)
+				x.answerError(f.id, err)
 				continue
 			}
 			x.tags, x.ops = append(x.tags, tag), append(x.ops, op)
@@ -164,7 +163,7 @@ func (x *session) submit(frames []*tbav1.SessionRequest_Frame) error {
 	x.pipe.SubmitAll(x.tags, x.ops, x.errs)
 	for i, err := range x.errs {
 		if err != nil {
-			x.notice(errorFrame(x.leave(x.tags[i]).frame, err), true)
+			x.notice(errorNotice(x.leave(x.tags[i]).frame, err, true))
 			x.errs[i] = nil
 		}
 	}
@@ -180,47 +179,74 @@ func sized[T any](s []T, n int) []T {
 }
 
 // translate makes an op of a frame. ok is false when the frame is none for the engine, or was dealt with.
-func (x *session) translate(f *tbav1.SessionRequest_Frame, call *sessionCall) (op engine.Op, ok bool, err *arbiter.Error) {
-	switch f.GetCall().(type) {
-	case *tbav1.SessionRequest_Frame_Subscribe:
-		return op, false, x.subscribeFrame(f.GetId(), f.GetSubscribe())
-	case *tbav1.SessionRequest_Frame_Cancel:
-		x.cancelFrame(f.GetCancel().GetId())
-		return op, false, nil
+func (x *session) translate(f *frameIn, call *sessionCall) (op engine.Op, ok bool, err *arbiter.Error) {
+	switch f.call {
+	case fieldSubscribe:
+		m := new(tbav1.BackpressureSubscription)
+		if err := decode(f, m); err != nil {
+			return op, false, err
+		}
+		return op, false, x.subscribeFrame(f.id, m)
+	case fieldCancel:
+		m := new(tbav1.SessionCancel)
+		err := decode(f, m)
+		x.cancelFrame(m.GetId())
+		return op, false, err
 	}
 	if err := x.caller.Allow(identity.ActionLease); err != nil {
 		return op, false, err
 	}
-	switch m := f.GetCall().(type) {
-	case *tbav1.SessionRequest_Frame_Request:
-		x.requests = append(x.requests, arbiter.Request{})
-		call.kind, call.model = callRequest, m.Request.GetModel()
-		op, err = x.requestOp(m.Request, x.caller, &x.requests[len(x.requests)-1])
-		if err == nil && len(m.Request.GetSettle()) > 0 {
-			return op, false, x.settleFrame(f.GetId(), m.Request, op)
+	switch f.call {
+	case fieldRequest:
+		if err := decode(f, &x.request); err != nil {
+			return op, false, err
 		}
-	case *tbav1.SessionRequest_Frame_Commit:
+		x.requests = append(x.requests, arbiter.Request{})
+		call.model = x.request.GetModel()
+		op, err = x.requestOp(&x.request, x.caller, &x.requests[len(x.requests)-1])
+		if err == nil && len(x.request.GetSettle()) > 0 {
+			return op, false, x.settleFrame(f.id, proto.CloneOf(&x.request), op)
+		}
+	case fieldCommit:
+		if err := decode(f, &x.commit); err != nil {
+			return op, false, err
+		}
 		x.commits = append(x.commits, arbiter.Commit{})
 		cmd := &x.commits[len(x.commits)-1]
-		call.kind = callCommit
-		op, err = commitOp(m.Commit, x.caller, cmd)
+		op, err = commitOp(&x.commit, x.caller, cmd)
 		call.lease = cmd.Lease
-	case *tbav1.SessionRequest_Frame_Release:
-		call.kind = callRelease
-		cmd := new(arbiter.Release)
-		op, err = releaseOp(m.Release, x.caller, cmd)
+	case fieldRelease:
+		m, cmd := new(tbav1.LeaseRelease), new(arbiter.Release)
+		if err := decode(f, m); err != nil {
+			return op, false, err
+		}
+		op, err = releaseOp(m, x.caller, cmd)
 		call.lease = cmd.Lease
-	case *tbav1.SessionRequest_Frame_Extend:
-		call.kind = callExtend
-		op, err = x.extendOp(m.Extend, x.caller)
-	case *tbav1.SessionRequest_Frame_Signal:
-		call.kind = callSignal
-		op, err = x.signalOp(m.Signal, x.caller)
+	case fieldExtend:
+		m := new(tbav1.ExtendLeaseRequest)
+		if err := decode(f, m); err != nil {
+			return op, false, err
+		}
+		op, err = x.extendOp(m, x.caller)
+	case fieldSignal:
+		m := new(tbav1.SignalLeaseRequest)
+		if err := decode(f, m); err != nil {
+			return op, false, err
+		}
+		op, err = x.signalOp(m, x.caller)
 	default:
-		err = invalid("frames.call", "missing", "frame %d has no call that this server knows: set exactly one", f.GetId())
+		err = invalid("frames.call", "missing", "frame %d has no call that this server knows: set exactly one", f.id)
 	}
 	call.pool = op.Pool
 	return op, err == nil, err
+}
+
+// decode reads the call of a frame. What is broken inside it is the fault of this frame alone.
+func decode(f *frameIn, m proto.Message) *arbiter.Error {
+	if err := proto.Unmarshal(f.body, m); err != nil {
+		return invalid("frames.call", "malformed", "frame %d: %v", f.id, err)
+	}
+	return nil
 }
 
 // enter remembers a call and returns its tag.
@@ -294,13 +320,13 @@ func (x *session) answerError(id uint64, err error) {
 	x.mu.Lock()
 	x.open++
 	x.mu.Unlock()
-	x.notice(errorFrame(id, err), true)
+	x.notice(errorNotice(id, err, true))
 }
 
 // notice hands a frame to the goroutine that sends notices. It blocks while the client does not read.
-func (x *session) notice(f *tbav1.SessionResponse_Frame, answers bool) {
+func (x *session) notice(n notice) {
 	select {
-	case x.notices <- notice{f, answers}:
+	case x.notices <- n:
 	case <-x.ctx.Done():
 	}
 }
@@ -319,7 +345,7 @@ func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *a
 	go func() {
 		out, err := x.arbiter.settleAndRequest(x.ctx, m, op, x.caller)
 		if err != nil {
-			x.notice(errorFrame(id, fromStatus(err)), true)
+			x.notice(errorNotice(id, fromStatus(err), true))
 			return
 		}
 		if lease, err := engine.ParseLeaseID(out.GetLeaseId()); err == nil {
@@ -327,7 +353,7 @@ func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *a
 			x.hold(lease, op.Pool)
 			x.mu.Unlock()
 		}
-		x.notice(&tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Lease{Lease: out}}, true)
+		x.notice(notice{id, fieldRequest, out, true})
 	}()
 	return nil
 }
@@ -336,14 +362,14 @@ func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *a
 func (x *session) sendAnswers() error {
 	var replies []engine.Reply
 	var calls []sessionCall
-	var list []*tbav1.SessionResponse_Frame
-	var blocks frames
+	var out framesOut
+	var scratch answers
 	for {
 		var err error
 		if replies, err = x.pipe.Next(x.ctx, replies); err != nil {
 			return context.Cause(x.ctx)
 		}
-		calls, list = calls[:0], list[:0]
+		calls = calls[:0]
 		x.mu.Lock()
 		for i := range replies {
 			call := x.leaveLocked(replies[i].Tag)
@@ -352,34 +378,35 @@ func (x *session) sendAnswers() error {
 		}
 		x.mu.Unlock()
 		for i := range replies {
-			list = append(list, x.answer(&blocks, &calls[i], &replies[i]))
+			if err := x.answer(&out, &scratch, &calls[i], &replies[i]); err != nil {
+				return err
+			}
+			if out.full() || i == len(replies)-1 {
+				if err := x.send(&out); err != nil {
+					return err
+				}
+			}
 		}
-		if err := x.send(list); err != nil {
-			return err
-		}
-		x.sent(len(list))
+		x.sent(len(replies))
 	}
 }
 
-// send sends frames, in as many messages as their bound demands.
-func (x *session) send(frames []*tbav1.SessionResponse_Frame) error {
+// send sends what has gathered in out.
+func (x *session) send(out *framesOut) error {
 	x.sendMu.Lock()
 	defer x.sendMu.Unlock()
-	for len(frames) > 0 {
-		n := min(len(frames), sendFrames)
-		if err := x.stream.Send(&tbav1.SessionResponse{Frames: frames[:n]}); err != nil {
-			return err
-		}
-		frames = frames[n:]
-	}
-	return nil
+	return x.stream.SendMsg(out)
 }
 
-// errorFrame is the answer to a call that failed. A frame the client gave up is CANCELLED.
-func errorFrame(id uint64, err error) *tbav1.SessionResponse_Frame {
-	e := toFrame(err)
+// errorNotice is the answer to a call that failed.
+func errorNotice(id uint64, err error, answers bool) notice {
+	return notice{id, fieldError, errorAnswer(err), answers}
+}
+
+// errorAnswer is an error as a frame carries it. A frame the client gave up is CANCELLED.
+func errorAnswer(err error) *tbav1.RequestError {
 	if errors.Is(err, context.Canceled) {
-		e = &tbav1.RequestError{Code: int32(codes.Canceled), Reason: "cancelled", Message: "given up by the client"}
+		return &tbav1.RequestError{Code: int32(codes.Canceled), Reason: "cancelled", Message: "given up by the client"}
 	}
-	return &tbav1.SessionResponse_Frame{Id: id, Answer: &tbav1.SessionResponse_Frame_Error{Error: e}}
+	return toFrame(err)
 }
