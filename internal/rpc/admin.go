@@ -230,7 +230,7 @@ func (s *adminService) ListEvents(ctx context.Context, m *tbav1.ListEventsReques
 	}
 	page, fault := s.feed.Events(pool, m.GetSinceSequence(), limit, kinds...)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	out := &tbav1.ListEventsResponse{OldestSequence: page.Oldest, LastSequence: page.Last}
 	for i := range page.Events {
@@ -282,7 +282,7 @@ func (s *adminService) GetStatus(ctx context.Context, m *tbav1.GetStatusRequest)
 	}
 	status, fault := s.reader.PoolStatus(pool)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	out := &tbav1.GetStatusResponse{
 		Version: s.about.Version, State: status.State, Message: status.Message, Pool: pool, Pools: s.reader.Pools(), Mode: "enforce",

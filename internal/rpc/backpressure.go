@@ -62,7 +62,7 @@ func (s *Server) subscribe(m *tbav1.BackpressureSubscription, c *identity.Caller
 	}
 	watch, fault := s.feed.WatchBackpressure(pool)
 	if fault != nil {
-		return nil, asError(fault)
+		return nil, asError(s.refused(fault))
 	}
 	return watch, nil
 }

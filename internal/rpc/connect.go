@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -53,6 +54,9 @@ func statusToConnect(err error) error {
 	}
 	c := connect.NewError(connect.Code(st.Code()), errors.New(st.Message()))
 	for _, m := range st.Details() {
+		if r, ok := m.(*errdetails.RetryInfo); ok {
+			c.Meta().Set("Retry-After", retryAfterSeconds(int64(r.GetRetryDelay().AsDuration())))
+		}
 		if m, ok := m.(proto.Message); ok {
 			if d, err := connect.NewErrorDetail(m); err == nil {
 				c.AddDetail(d)

@@ -307,3 +307,80 @@ func TestBrowsersOfOtherOrigins(t *testing.T) {
 		}
 	}
 }
+
+// TestSSEReaderThatStalls is cut off by the deadline of a write; the subscription goes with it.
+func TestSSEReaderThatStalls(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{})
+		next, stop := events(t, w, "agent_id=lazy")
+		defer stop()
+		next()
+		subscribers := func() int64 {
+			s, err := w.engine.PoolStatus("default")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Subscribers
+		}
+		if n := subscribers(); n != 1 {
+			t.Fatalf("%d subscribers", n)
+		}
+		time.Sleep(24 * time.Hour)
+		if n := subscribers(); n != 0 {
+			t.Errorf("%d subscribers after a day without a read", n)
+		}
+	})
+}
+
+func TestHTTPCallerVanishesWhileItWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, setup{policy: oneSlot()})
+		w.grant(t, &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 1})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/TokenBudgetArbiter/RequestLease", stringReader(`{"agent_id": "b", "max_wait_ms": "600000"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		if resp, err := w.http.Do(req); err == nil {
+			resp.Body.Close()
+			t.Error("an answer after the client has gone")
+		}
+		time.Sleep(2 * time.Second)
+		if s, err := w.engine.PoolStatus("default"); err != nil || s.Waiting != 0 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	})
+}
+
+// TestGoingDown: a client is told to come back, also when the pool is closed already: its commit must not be dropped as malformed.
+func TestGoingDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	lease := w.grant(t, &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10})
+	x := openSession(t, w.lease)
+	frames := x.reader()
+	w.server.Drain(0)
+	if f := <-frames; f.GetDrain() == nil {
+		t.Errorf("%v", f)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // do not wait for the lease
+	_ = w.engine.Drain(ctx)
+	for path, body := range map[string]string{
+		"/TokenBudgetArbiter/RequestLease": `{"agent_id": "a"}`, "/tba.v1.Admin/GetStatus": `{}`,
+		"/TokenBudgetArbiter/CommitLease": fmt.Sprintf(`{"lease_id": %q}`, lease.GetLeaseId()),
+	} {
+		resp, body := w.post(t, path, body)
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" || object(t, body)["code"] != "unavailable" {
+			t.Errorf("%s: %d %v %s", path, resp.StatusCode, resp.Header, body)
+		}
+	}
+	x.push(commitFrame(1, lease.GetLeaseId(), 5))
+	if f := <-frames; f.GetError().GetReason() != "draining" || f.GetError().GetRetryAfterMs() != 1000 {
+		t.Errorf("%v", f)
+	}
+}

@@ -116,7 +116,7 @@ func (s *arbiterService) RequestLease(ctx context.Context, m *tbav1.LeaseRequest
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	return s.leaseResponse(new(tbav1.LeaseResponse), &out, op.Pool, m.GetModel()), nil
 }
@@ -140,14 +140,14 @@ func (s *arbiterService) settleAndRequest(ctx context.Context, m *tbav1.LeaseReq
 	replies := s.engine.DoAll(ctx, ops)
 	for j, i := range places {
 		if r := &replies[j]; r.Err != nil {
-			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(r.Err)}
+			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(s.refused(r.Err))}
 		} else {
 			settled[i].Outcome = &tbav1.SettledCommit_Commit{Commit: commitResponse(new(tbav1.CommitResponse), &r.Outcome)}
 		}
 	}
 	last := &replies[len(replies)-1]
 	if last.Err != nil {
-		return nil, toStatus(last.Err)
+		return nil, toStatus(s.refused(last.Err))
 	}
 	out := s.leaseResponse(new(tbav1.LeaseResponse), &last.Outcome, op.Pool, m.GetModel())
 	out.Settled = settled
@@ -204,7 +204,7 @@ func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) 
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	return commitResponse(new(tbav1.CommitResponse), &out), nil
 }
@@ -221,7 +221,7 @@ func (s *arbiterService) ReleaseLease(ctx context.Context, m *tbav1.LeaseRelease
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	return releaseResponse(&out), nil
 }
@@ -238,7 +238,7 @@ func (s *arbiterService) ExtendLease(ctx context.Context, m *tbav1.ExtendLeaseRe
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	return toExtendResponse(&out.Answer, s.now(op.Pool), pressureOf(&out)), nil
 }
@@ -255,7 +255,7 @@ func (s *arbiterService) SignalLease(ctx context.Context, m *tbav1.SignalLeaseRe
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	return toSignalResponse(&out.Answer, pressureOf(&out)), nil
 }

@@ -18,7 +18,7 @@ type answers struct {
 // answer adds the frame that answers a call to out.
 func (x *session) answer(out *framesOut, scratch *answers, c *sessionCall, r *engine.Reply) error {
 	if r.Err != nil {
-		return out.add(c.frame, fieldError, errorAnswer(r.Err))
+		return out.add(c.frame, fieldError, errorAnswer(x.refused(r.Err)))
 	}
 	switch c.kind {
 	case fieldRequest:

@@ -39,7 +39,7 @@ func (s *adminService) RevokeLease(ctx context.Context, m *tbav1.RevokeLeaseRequ
 		fault = arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease in pool %s", pool)
 	}
 	if fault != nil {
-		return nil, toStatus(fault)
+		return nil, toStatus(s.refused(fault))
 	}
 	s.log.InfoContext(ctx, "lease revoked", "actor", c.Name, "pool", pool, "lease", m.GetLeaseId(), "tree", m.GetTree(), "revoked", out.Answer.Revoked, "reason", cleanText(m.GetReason()))
 	return &tbav1.RevokeLeaseResponse{LeaseIds: ids[:min(len(ids), out.Answer.Revoked)]}, nil

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -137,6 +138,20 @@ func errClosing() *arbiter.Error {
 	return e
 }
 
+// refused is an error of the engine as this server means it: while the process goes down its pools close one by one, and a client whose commit
+// found none must keep it and come back, not drop it as malformed.
+func (s *Server) refused(err error) error {
+	var e *arbiter.Error
+	if errors.As(err, &e) && e.Reason == "unknown_pool" {
+		select {
+		case <-s.draining:
+			return errClosing()
+		default:
+		}
+	}
+	return err
+}
+
 // knownPolicy is the class defaults as they were a moment ago.
 type knownPolicy struct {
 	policy *arbiter.Policy
@@ -175,7 +190,7 @@ func (s *Server) now(pool string) (now int64) {
 
 func (s *Server) view(ctx context.Context, pool string, fn func(*arbiter.State) error) *arbiter.Error {
 	if err := s.reader.View(ctx, pool, fn); err != nil {
-		return asError(err)
+		return asError(s.refused(err))
 	}
 	return nil
 }

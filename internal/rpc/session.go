@@ -163,7 +163,7 @@ func (x *session) submit(frames []frameIn) error {
 	x.pipe.SubmitAll(x.tags, x.ops, x.errs)
 	for i, err := range x.errs {
 		if err != nil {
-			x.notice(errorNotice(x.leave(x.tags[i]).frame, err, true))
+			x.notice(errorNotice(x.leave(x.tags[i]).frame, x.refused(err), true))
 			x.errs[i] = nil
 		}
 	}

@@ -313,7 +313,6 @@ func TestSessionOfNoRead(t *testing.T) {
 				}
 			case <-time.After(300 * time.Millisecond):
 				close(full)
-				<-done
 				return
 			}
 		}
