@@ -201,3 +201,31 @@ func TestBatchAdoptsAndGrants(t *testing.T) {
 		}
 	}
 }
+
+// TestRollbackLeavesNoEnds: thousands of batches without facts, each taken back, beside leases that were extended past their first end.
+func TestRollbackLeavesNoEnds(t *testing.T) {
+	t.Parallel()
+	p := onePolicy()
+	p.Providers[0].MaxConcurrent = 50
+	k := openDesk(t, p)
+	for n := range 50 {
+		k.grant(t, Hour, requestOf(n))
+	}
+	for n := range 50 {
+		k.do(t, at(Hour+20*Second), &Extend{Lease: leaseID(n), Arrival: Hour + 20*Second})
+	}
+	for n := range 2000 { // the slots are full
+		k.do(t, at(Hour+31*Second+int64(n)*Millisecond), requestOf(1000))
+	}
+	entries := len(k.w.ends.due)
+	for _, b := range k.w.ends.buckets {
+		entries += len(b)
+	}
+	if entries > 200 {
+		t.Errorf("%d entries for 50 leases", entries)
+	}
+	k.run(t, &batch{t: at(Hour + 50*Second)})
+	if n := len(k.w.Events()); n != 50 {
+		t.Errorf("%d leases ended, want 50", n)
+	}
+}

@@ -157,8 +157,14 @@ func (s *State) dueAt(slot uint32, l *lease, at int64) {
 	s.set(&l.deadline, at)
 	if at < l.wake {
 		s.set(&l.wake, at)
-		s.ends.add(endEntry{at, slot})
+		s.addEnd(endEntry{at, slot})
 	}
+}
+
+// addEnd is ends.add for entries whose lease existed before.
+func (s *State) addEnd(e endEntry) {
+	s.ends.add(e)
+	s.note(undoEndNew, e.slot, e.at)
 }
 
 // running reports whether the lease holds a slot.
@@ -209,7 +215,7 @@ func (s *State) Advance(t Time) (moved bool) {
 		}
 		if l.deadline > e.at { // moved later since: in its turn
 			s.set(&l.wake, l.deadline)
-			s.ends.add(endEntry{l.deadline, e.slot})
+			s.addEnd(endEntry{l.deadline, e.slot})
 			continue
 		}
 		s.end(e.slot, l)

@@ -10,6 +10,7 @@ const (
 	undoLeaseNew                 // the lease in slot n was created
 	undoLeaseGone                // the lease in slot n was forgotten; its record is the last in saved
 	undoEnd                      // the wheel entry {old, n} was taken
+	undoEndNew                   // the entry {old, n} was added to the wheel of ends
 	undoNodeNew                  // budget row n was created
 	undoNodeGone                 // budget row n was dropped; it is the last in savedNodes
 	undoRungNew                  // a rung was created
@@ -88,6 +89,7 @@ func (s *State) revert(r undoRecord) {
 	case undoWord:
 		*r.p = r.old
 	case undoLeaseNew:
+		s.ends.drop(endEntry{s.leases.at(r.n).wake, r.n})
 		s.leaseIndex.remove(s.leases.at(r.n).id, r.n)
 		s.freeLease(r.n, r.old != 0)
 	case undoLeaseGone:
@@ -97,6 +99,8 @@ func (s *State) revert(r undoRecord) {
 		s.leaseFree = s.leaseFree[:len(s.leaseFree)-1]
 	case undoEnd:
 		s.ends.add(endEntry{r.old, r.n})
+	case undoEndNew:
+		s.ends.drop(endEntry{r.old, r.n})
 	case undoNodeNew:
 		n := s.nodes.at(r.n)
 		s.unindexRow(n)

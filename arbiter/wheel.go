@@ -33,6 +33,22 @@ func (w *endWheel) add(e endEntry) {
 	w.filled[b/64] |= 1 << (b % 64)
 }
 
+// drop takes the latest entry of its place out again, so that batches that are taken back leave nothing; an older one stays, stale.
+func (w *endWheel) drop(e endEntry) {
+	b := e.at / bucketLength % wheelBuckets
+	list := (*[]endEntry)(&w.due)
+	if e.at > w.visited {
+		list = &w.buckets[b]
+	}
+	last := len(*list) - 1
+	if last < 0 || (*list)[last] != e {
+		return
+	}
+	if *list = (*list)[:last]; e.at > w.visited && last == 0 {
+		w.filled[b/64] &^= 1 << (b % 64)
+	}
+}
+
 // turn moves what is due at now into the heap. After a long idle it costs one turn.
 func (w *endWheel) turn(now int64) {
 	if now <= w.visited {
