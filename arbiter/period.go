@@ -77,7 +77,10 @@ func (s *State) decideAdopt(c *Adopt, d *Decision) *Error {
 	if s.rules != nil && c.Version == s.rules.policy.Version {
 		return Errorf(CodeConflict, "policy_version", "pool %s: version %d is in force with another content: take a higher one", s.pool, c.Version)
 	}
-	p, err := DecodePolicy(c.Policy)
+	p, hash, err := decodePolicy(c.Policy)
+	if err == nil && hash != c.Hash {
+		err = fmt.Errorf("policy: its hash is not the one announced")
+	}
 	if err == nil && p.Version != c.Version {
 		err = fmt.Errorf("policy: version %d is announced as %d", p.Version, c.Version)
 	}

@@ -273,16 +273,22 @@ func (p *Policy) Encode() (packed []byte, hash [32]byte, err error) {
 
 // DecodePolicy reads what Encode wrote.
 func DecodePolicy(packed []byte) (*Policy, error) {
+	p, _, err := decodePolicy(packed)
+	return p, err
+}
+
+// decodePolicy is DecodePolicy with the hash that Encode gave.
+func decodePolicy(packed []byte) (p *Policy, hash [32]byte, err error) {
 	plain, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), MaxPolicyBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("decode policy: %w", err)
+		return nil, hash, fmt.Errorf("decode policy: %w", err)
 	}
 	if len(plain) > MaxPolicyBytes {
-		return nil, fmt.Errorf("decode policy: above %d bytes", MaxPolicyBytes)
+		return nil, hash, fmt.Errorf("decode policy: above %d bytes", MaxPolicyBytes)
 	}
-	p := new(Policy)
+	p = new(Policy)
 	if err := json.Unmarshal(plain, p); err != nil {
-		return nil, fmt.Errorf("decode policy: %w", err)
+		return nil, hash, fmt.Errorf("decode policy: %w", err)
 	}
-	return p, nil
+	return p, sha256.Sum256(plain), nil
 }

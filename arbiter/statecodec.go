@@ -225,7 +225,11 @@ func DecodeState(b []byte) (s *State, err error) {
 	if r.bool() {
 		copy(hash[:], r.take(32))
 		packed = append([]byte(nil), r.bytes()...)
-		if policy, err = DecodePolicy(packed); err == nil {
+		var got [32]byte
+		if policy, got, err = decodePolicy(packed); err == nil && got != hash {
+			err = ErrCorrupt
+		}
+		if err == nil {
 			err = policy.Validate()
 		}
 		if err != nil {
@@ -314,13 +318,19 @@ func (s *State) sound(ruled bool) bool {
 	return s.leaseIndex.used+len(s.leaseFree) == int(s.leases.n)
 }
 
-// readopt joins the policy with rows and meters that exist already: nothing may be created.
+// readopt joins the policy with rows and meters that exist already: nothing may be created or changed.
 func (s *State) readopt(p *Policy, packed []byte, hash [32]byte) error {
-	rows, rungs, meters, adoptions := s.nodes.n, s.rungs.n, s.meters.n, s.adoptions
-	s.adoptions--
-	s.adopt(p, packed, hash)
-	if s.nodes.n != rows || s.rungs.n != rungs || s.meters.n != meters || s.adoptions != adoptions || s.current() == nil {
+	if s.current() == nil {
 		return ErrCorrupt
+	}
+	s.adoptions--
+	s.Begin()
+	defer s.Confirm()
+	s.adopt(p, packed, hash)
+	for _, r := range s.undo.records {
+		if r.op != undoPolicy && r.op != undoWord || r.op == undoWord && r.p != &s.adoptions && *r.p != r.old {
+			return ErrCorrupt
+		}
 	}
 	return nil
 }
@@ -349,8 +359,11 @@ func (s *State) readRows(r *reader) {
 	for range r.count(8) {
 		s.tombQueue = append(s.tombQueue, r.fixed())
 	}
+	last := uint64(0)
 	for range r.count(14) {
 		key := r.fixed()
+		r.ascends(len(s.tombs) == 0 || key > last)
+		last = key
 		s.tombs[key] = tombstone{amounts{r.int(), r.int()}, amounts{r.int(), r.int()}, r.int(), r.int()}
 	}
 }
@@ -361,12 +374,23 @@ func (s *State) readMeters(r *reader) {
 		m := s.meters.at(i)
 		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int(), rolled: r.int()}
 		s.meterIndex[m.key] = i
+		previous := int64(-1)
 		for range r.count(2) {
 			if m.buckets == nil {
 				m.buckets = new([windowBuckets]int64)
 			}
-			m.buckets[r.small(windowBuckets-1)] = r.int()
+			b := r.small(windowBuckets - 1)
+			r.ascends(int64(b) > previous)
+			previous = int64(b)
+			m.buckets[b] = r.int()
 		}
+	}
+}
+
+// ascends fails unless keys come in the order in which they are written.
+func (r *reader) ascends(ok bool) {
+	if !ok {
+		r.fail()
 	}
 }
 
@@ -382,7 +406,7 @@ func (s *State) readBooks(r *reader) {
 func (s *State) readAccounts(r *reader, t *slab[account]) {
 	for range r.count(10) {
 		row := r.number()
-		if row >= s.nodes.n {
+		if row >= s.nodes.n || row < t.n {
 			r.fail()
 			return
 		}
