@@ -6,8 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
 
-	"github.com/token-budget-arbiter/tba/internal/identity"
 	"github.com/token-budget-arbiter/tba/internal/ops"
 )
 
@@ -19,7 +20,7 @@ type opsPort struct {
 
 func newOpsPort(log *slog.Logger) *opsPort {
 	o := &opsPort{Server: ops.New(build().Version, log)}
-	o.http = ops.NewHTTPServer(o.Handler())
+	o.http = ops.NewHTTPServer(sameMachine(o.Handler()))
 	o.http.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return o
 }
@@ -37,4 +38,19 @@ func (o *opsPort) close() {
 	o.http.Close()
 }
 
-func isLocal(l net.Listener) bool { return identity.IsLoopback(l.Addr()) }
+// sameMachine keeps profiles and the command line from other machines, wherever the port listens: the port knows no keys,
+// since neither a prober nor Prometheus should need one.
+func sameMachine(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/debug/") && !loopbackPeer(r.RemoteAddr) {
+			http.Error(w, "profiles are served to this machine only: ask 127.0.0.1 there, through ssh -L for instance", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func loopbackPeer(remote string) bool {
+	at, err := netip.ParseAddrPort(remote)
+	return err == nil && at.Addr().Unmap().IsLoopback()
+}

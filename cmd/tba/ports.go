@@ -34,18 +34,14 @@ func bind(l config.Listen, keys *identity.Keyring) (*ports, error) {
 	for _, x := range []struct {
 		to         *net.Listener
 		addr, flag string
-		open       bool // beyond this machine only with keys
 	}{
-		{&p.ops, l.Ops, "--listen-ops", false},
-		{&p.http, l.HTTP, "--listen-http", true},
-		{&p.grpc, l.GRPC, "--listen-grpc", true},
+		{&p.ops, l.Ops, "--listen-ops"},
+		{&p.http, l.HTTP, "--listen-http"},
+		{&p.grpc, l.GRPC, "--listen-grpc"},
 	} {
 		got, err := net.Listen("tcp", x.addr)
 		if err == nil {
 			*x.to = got
-			if !x.open {
-				continue
-			}
 			if err = identity.CheckBind(got.Addr(), keys, x.flag); err == nil {
 				continue
 			}
@@ -70,6 +66,11 @@ func bind(l config.Listen, keys *identity.Keyring) (*ports, error) {
 
 func (p *ports) addresses() addresses {
 	return addresses{HTTP: p.http.Addr().String(), GRPC: p.grpc.Addr().String(), Ops: p.ops.Addr().String()}
+}
+
+// local reports whether nobody beyond this machine can reach any of them.
+func (p *ports) local() bool {
+	return identity.IsLoopback(p.http.Addr()) && identity.IsLoopback(p.grpc.Addr()) && identity.IsLoopback(p.ops.Addr())
 }
 
 // announce writes the address file. It is there as soon as the ports are; /readyz says when the server is ready.

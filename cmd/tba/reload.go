@@ -51,7 +51,7 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	if len(c.Keys) == 0 && len(s.inForce.Keys) > 0 && !(isLocal(s.ports.http) && isLocal(s.ports.grpc)) {
+	if len(c.Keys) == 0 && len(s.inForce.Keys) > 0 && !s.ports.local() {
 		return errors.New("auth.keys is gone from the file, and others can reach this server: restart it on loopback addresses, or keep the keys")
 	}
 	open := s.pools.Pools()

@@ -190,7 +190,7 @@ func (d *decoder) checkListeners(f *File) {
 			d.fault(l.path, "address", "%s and %s are both %s", other, l.path, l.addr)
 		}
 		seen[l.addr] = l.path
-		if l.path != "listen.ops" && !loopback(host) && len(f.Auth.Keys) == 0 {
+		if !loopback(host) && len(f.Auth.Keys) == 0 {
 			d.fault(l.path, "open-listener", "%s is %s, which others can reach, and there are no auth.keys: add keys or listen on 127.0.0.1", l.path, l.addr)
 		}
 	}

@@ -21,7 +21,7 @@ type Settings struct {
 type Listen struct {
 	HTTP     string `yaml:"http" default:"127.0.0.1:7480" doc:"JSON API and event streams. Port 0 takes a free one. Other than loopback needs auth.keys."`
 	GRPC     string `yaml:"grpc" default:"127.0.0.1:7481" doc:"gRPC. Other than loopback needs auth.keys."`
-	Ops      string `yaml:"ops" default:"127.0.0.1:7482" doc:"Liveness, readiness, metrics and profiles."`
+	Ops      string `yaml:"ops" default:"127.0.0.1:7482" doc:"Liveness, readiness, metrics and profiles. Other than loopback needs auth.keys; profiles are served to this machine only, wherever the port listens."`
 	AddrFile string `yaml:"addr_file" doc:"A file that gets the bound addresses as JSON." example:"/run/tba/addresses.json"`
 }
 
