@@ -107,7 +107,7 @@ func (s *State) applyGrant(f *Fact) {
 		agent: g.Agent, class: g.Class, task: g.Task, workflow: g.Workflow, model: g.Model, credential: g.Credential,
 		rung: f.Rung, period: g.Period, adopted: uint32(s.adoptions),
 		input: int64(g.Input), output: int64(g.Output), nanos: int64(g.Nanos), charged: int64(g.Charge),
-		word: pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, wake: g.Deadline,
+		word: pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, commitBy: g.CommitBy, wake: g.Deadline,
 	}
 	s.ends.add(endEntry{l.wake, slot})
 	s.add(&s.live[phase], 1)

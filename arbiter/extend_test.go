@@ -129,6 +129,15 @@ func TestTokenBringsBackOnce(t *testing.T) {
 			t.Errorf("at %d min: spent %d", now/Minute, g.Spent)
 		}
 	}
+	// Brought back by a release, then billed: the bill is remembered as long as the token is good.
+	k = openDesk(t, p)
+	k.do(t, at(Hour), &Release{Lease: leaseID(1), Token: token})
+	for now := Hour; now < 2*Hour; now += 7 * Minute {
+		k.do(t, at(now), &Commit{Lease: leaseID(1), HasActual: true, Actual: 60, Token: token})
+		if g := k.w.BudgetRows(0)[0]; g.Spent != 60 {
+			t.Fatalf("released, then billed: at %d min spent %d, want 60 once", now/Minute, g.Spent)
+		}
+	}
 	foreign := *token
 	foreign.Lease = leaseID(2)
 	for _, c := range []*Commit{

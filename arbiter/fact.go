@@ -61,6 +61,8 @@ type GrantFact struct {
 	Period   uint32
 	StartBy  int64
 	Deadline int64
+	// CommitBy is how long after its end a bill still counts, ns.
+	CommitBy int64
 	Parent   LeaseID
 	// Reserved: the call has not begun.
 	Reserved bool

@@ -63,7 +63,7 @@ func (w *writer) grant(g *GrantFact) {
 	w.uint(uint64(g.Priority))
 	w.uint(uint64(g.Flags))
 	w.uint(uint64(g.Shadow))
-	for _, n := range [...]int64{int64(g.Input), int64(g.Output), int64(g.Nanos), int64(g.Charge), g.StartBy, g.Deadline} {
+	for _, n := range [...]int64{int64(g.Input), int64(g.Output), int64(g.Nanos), int64(g.Charge), g.StartBy, g.Deadline, g.CommitBy} {
 		w.int(n)
 	}
 	w.bool(g.Reserved)
@@ -170,7 +170,7 @@ func (r *reader) grant(g *GrantFact) {
 		*row = r.number()
 	}
 	g.Priority, g.Flags, g.Shadow = Priority(r.small(uint64(Critical))), Flags(r.small(1<<16-1)), Reason(r.small(uint64(reasonCount)-1))
-	for _, n := range [...]*int64{(*int64)(&g.Input), (*int64)(&g.Output), (*int64)(&g.Nanos), (*int64)(&g.Charge), &g.StartBy, &g.Deadline} {
+	for _, n := range [...]*int64{(*int64)(&g.Input), (*int64)(&g.Output), (*int64)(&g.Nanos), (*int64)(&g.Charge), &g.StartBy, &g.Deadline, &g.CommitBy} {
 		*n = r.int()
 	}
 	g.Reserved = r.bool()

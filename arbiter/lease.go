@@ -1,6 +1,6 @@
 package arbiter
 
-// lease is one record of the lease table: 184 bytes. Strings live in budget rows.
+// lease is one record of the lease table: 192 bytes. Strings live in budget rows.
 type lease struct {
 	id                     LeaseID
 	parent                 LeaseID
@@ -13,6 +13,8 @@ type lease struct {
 	// word holds phase, priority and flags (see pack).
 	word                       int64
 	granted, startBy, deadline int64
+	// commitBy is how long after its end a bill counts, as promised at the grant: a reload changes it for later leases only.
+	commitBy int64
 	// wake is the time of the lease's entry in the wheel; not part of the canonical state.
 	wake int64
 	// spentTokens and spentNanos are what was committed or assumed.
@@ -31,7 +33,7 @@ func (s *State) leaseState(l *lease) LeaseState {
 	m := s.nodes.at(l.model)
 	commitBy := l.deadline // of an ended lease: when it is forgotten
 	if l.phase().Live() {
-		commitBy += s.rules.policy.Lease.CommitBy
+		commitBy += l.commitBy
 	}
 	return LeaseState{
 		Lease: l.id, Provider: s.nodes.at(m.parent).name, Model: m.name, Phase: l.phase(),
@@ -244,7 +246,7 @@ func (s *State) end(slot uint32, l *lease) {
 		s.unsend(l)
 		s.leave(l, amounts{}, amounts{})
 		s.enter(l, Returned, 0)
-		s.dueAt(slot, l, at+rules.CommitBy)
+		s.dueAt(slot, l, at+l.commitBy)
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Active, RevokedPhase:
 		s.settleGauges(l, l.input, l.output)
@@ -258,13 +260,13 @@ func (s *State) end(slot uint32, l *lease) {
 		} else {
 			s.leave(l, amounts{}, amounts{})
 			s.enter(l, Returned, 0)
-			s.dueAt(slot, l, at+rules.CommitBy)
+			s.dueAt(slot, l, at+l.commitBy)
 		}
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Held:
 		s.leave(l, amounts{}, amounts{l.tokens(), l.nanos})
 		s.enter(l, Assumed, 0)
-		s.dueAt(slot, l, at+rules.CommitBy)
+		s.dueAt(slot, l, at+l.commitBy)
 		s.leaseEvent(EventLeaseAssumed, l, at)
 	default:
 		s.forget(slot)

@@ -442,7 +442,7 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 		Fingerprint: q.Fingerprint, Principal: q.Principal,
 		Agent: q.rows.agent, Class: q.rows.class, Task: q.rows.task, Workflow: q.rows.workflow, Model: r.row, Credential: q.rows.credential,
 		Priority: q.priority, Flags: flags, Input: Tokens(c.input), Output: Tokens(output), Nanos: Nanos(v.nanos), Charge: Tokens(c.input + output),
-		Period: s.current().number, StartBy: startBy, Deadline: deadline, Parent: q.Parent, Reserved: q.Deferred,
+		Period: s.current().number, StartBy: startBy, Deadline: deadline, CommitBy: lease.CommitBy, Parent: q.Parent, Reserved: q.Deferred,
 		Shadow: v.shadow.Reason, ShadowNode: v.shadowRow,
 	}
 	phase := Active

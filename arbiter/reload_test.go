@@ -146,3 +146,45 @@ func TestDayRolls(t *testing.T) {
 		t.Errorf("%d calls on the new day, want 1", n)
 	}
 }
+
+// TestReloadKeepsCommitBy: a bill counts as long as the token of its grant says, whatever commit_by is by then, and however the
+// lease ended.
+func TestReloadKeepsCommitBy(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		deferred bool
+		expiry   ExpiryRule
+		end      Command
+	}{
+		{"begun", false, ExpiryReturn, nil},
+		{"assumed", false, ExpiryAssume, nil},
+		{"never begun", true, ExpiryReturn, nil},
+		{"released", false, ExpiryReturn, &Release{Lease: leaseID(1)}},
+		{"released late", false, ExpiryAssume, nil},
+		{"revoked", true, ExpiryReturn, &Revoke{Lease: leaseID(1)}},
+		{"extended", false, ExpiryReturn, &Extend{Lease: leaseID(1), Arrival: Hour + Second}},
+	} {
+		p := onePolicy()
+		p.Lease.OnExpiry, p.Lease.StartBy = c.expiry, 2*Second
+		k := openDesk(t, p)
+		r := requestOf(1)
+		r.Deferred = c.deferred
+		promised := k.do(t, at(Hour), r).Answer.Lease.CommitBy
+		p.Lease.CommitBy, p.Lease.Grace, p.Lease.Forget = Minute, Minute, Minute
+		k.reload(t, Hour+Second, p)
+		if c.end != nil {
+			k.do(t, at(Hour+Second), c.end)
+		}
+		if c.name == "released late" {
+			k.do(t, at(Hour+40*Second), &Release{Lease: leaseID(1)})
+		}
+		for now := Hour + Minute; now < promised; now += 7 * Minute {
+			k.run(t, &batch{t: at(now)})
+		}
+		got := k.do(t, at(promised-1), &Commit{Lease: leaseID(1), HasActual: true, Actual: 60, Token: &Claims{Lease: leaseID(1), Epoch: 1, CommitBy: promised}})
+		if g := k.w.BudgetRows(0)[0]; got.Answer.Result != Recorded || g.Spent != 60 {
+			t.Errorf("%s: a bill just before commit_by: %v, spent %d", c.name, got, g.Spent)
+		}
+	}
+}

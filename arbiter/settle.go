@@ -83,6 +83,9 @@ func (s *State) commitFacts(c *Commit, l *lease, usage Usage, tokens Tokens, nan
 		Usage: usage, Tokens: tokens, Nanos: nanos, Outcome: c.Outcome, Flags: flags, Latency: c.Latency, KeepWindow: c.Outcome != OutcomeNotSent || tokens > 0,
 		Forget: s.now + s.rules.policy.Lease.Forget,
 	}
+	if l.flags()&FlagRecreated != 0 { // its token would bring it back once more
+		f.End.Forget = max(f.End.Forget, l.deadline)
+	}
 	outcome := c.Outcome
 	if outcome == OutcomeUnset && tokens > 0 && flags&FlagEstimated == 0 {
 		outcome = OutcomeOK // a client that tells no outcome but what was used: the provider answered
@@ -204,6 +207,7 @@ func (s *State) recreate(t *Claims, d *Decision) (*lease, *Error) {
 		Principal: t.Principal, Agent: q.rows.agent, Class: class, Task: q.rows.task, Workflow: q.rows.workflow, Model: model, Credential: q.rows.credential,
 		Priority: t.Priority, Flags: FlagRecreated, Input: t.Input, Output: t.Output, Nanos: t.Nanos, Charge: t.Input + t.Output,
 		Period: period, StartBy: s.now, Deadline: s.now + s.rules.policy.Lease.CommitBy,
+		CommitBy: max(t.CommitBy-t.Deadline, 0),
 	}
 	rung := s.nodes.at(model).rung
 	d.fact(Fact{Kind: FactGranted, Lease: t.Lease, Rung: rung, Grant: g})
@@ -251,7 +255,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 	}
 	d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{
 		Outcome: c.Outcome, Flags: flags, KeepWindow: c.Outcome != OutcomeNotSent && l.phase() != Reserved,
-		Forget: max(s.now, l.deadline) + rules.CommitBy, // as long as a bill may come
+		Forget: max(s.now, l.deadline) + l.commitBy, // as long as a bill may come
 	}})
 	s.signalled(l, c.Outcome, &c.Signal, d)
 	d.Answer.Result, d.Answer.Flags = Released, flags
@@ -289,7 +293,7 @@ func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
 	if end > l.deadline {
 		d.fact(Fact{Kind: FactExtended, Lease: c.Lease, At: end})
 		d.Answer.Lease.Deadline = end
-		d.Answer.Lease.CommitBy = end + s.rules.policy.Lease.CommitBy
+		d.Answer.Lease.CommitBy = end + l.commitBy
 		if l.phase() == Reserved {
 			d.Answer.Lease.StartBy = end
 		}
@@ -387,7 +391,7 @@ func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
 	for i := 0; i < len(todo); i++ {
 		l := s.find(todo[i])
 		if l.phase() == Reserved || l.phase() == Active {
-			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: max(s.now, l.deadline) + s.rules.policy.Lease.CommitBy}})
+			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: max(s.now, l.deadline) + l.commitBy}})
 			d.Answer.Revoked++
 		}
 		if !c.Tree {

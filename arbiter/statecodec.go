@@ -173,8 +173,8 @@ func (l *lease) numbers() [9]*uint32 {
 	return [...]*uint32{&l.agent, &l.class, &l.task, &l.workflow, &l.model, &l.credential, &l.rung, &l.period, &l.adopted}
 }
 
-func (l *lease) words() [10]*int64 {
-	return [...]*int64{&l.input, &l.output, &l.nanos, &l.charged, &l.word, &l.granted, &l.startBy, &l.deadline, &l.spentTokens, &l.spentNanos}
+func (l *lease) words() [11]*int64 {
+	return [...]*int64{&l.input, &l.output, &l.nanos, &l.charged, &l.word, &l.granted, &l.startBy, &l.deadline, &l.commitBy, &l.spentTokens, &l.spentNanos}
 }
 
 func (s *State) appendLeases(w *writer) {

@@ -66,7 +66,11 @@ func (m *twin) commit(c *Commit, got reply) error {
 	if over := tokens > r.tokens() || int64(a.Nanos) > r.nanos; over && r.phase != ReleasedPhase && r.phase != Returned && a.Flags&FlagOverrun == 0 {
 		return fmt.Errorf("more than was held must be flagged overrun")
 	}
-	r.phase, r.spent, r.spentNanos, r.end = Committed, tokens, int64(a.Nanos), m.now+m.p.Lease.Forget
+	end := m.now + m.p.Lease.Forget
+	if r.recreated { // its token stays good
+		end = max(end, r.end)
+	}
+	r.phase, r.spent, r.spentNanos, r.end = Committed, tokens, int64(a.Nanos), end
 	return nil
 }
 
@@ -135,7 +139,7 @@ func (m *twin) release(c *Release, got reply) error {
 	if a.Result != Released || a.Flags&FlagLate != 0 != (r.phase > Active) {
 		return fmt.Errorf("a lease that is %s can be released", r.phase)
 	}
-	r.phase, r.end = ReleasedPhase, max(m.now, r.end)+m.p.Lease.CommitBy
+	r.phase, r.end = ReleasedPhase, max(m.now, r.end)+r.commitBy
 	return nil
 }
 
@@ -194,7 +198,7 @@ func (m *twin) revoke(c *Revoke, got reply) error {
 	for id := range tree {
 		switch r := m.known[id]; r.phase {
 		case Reserved:
-			r.phase, r.end = Returned, max(m.now, r.end)+m.p.Lease.CommitBy
+			r.phase, r.end = Returned, max(m.now, r.end)+r.commitBy
 			n++
 		case Active:
 			r.phase = RevokedPhase

@@ -30,6 +30,7 @@ type record struct {
 	end                  int64 // when it moves by itself
 	granted, startBy     int64
 	period               uint32
+	commitBy             int64 // how long after its end a bill counts
 	spent, spentNanos    int64
 	capped, recreated    bool
 }
@@ -96,11 +97,11 @@ func (m *twin) advance(now int64) {
 			again = true
 			switch {
 			case r.phase == Reserved, (r.phase == Active || r.phase == RevokedPhase) && m.p.Lease.OnExpiry == ExpiryReturn:
-				r.phase, r.end = Returned, r.end+m.p.Lease.CommitBy
+				r.phase, r.end = Returned, r.end+r.commitBy
 			case r.phase == Active, r.phase == RevokedPhase:
 				r.phase, r.end = Held, r.end+m.p.Lease.Grace
 			case r.phase == Held:
-				r.phase, r.end, r.spent, r.spentNanos = Assumed, r.end+m.p.Lease.CommitBy, r.tokens(), r.nanos
+				r.phase, r.end, r.spent, r.spentNanos = Assumed, r.end+r.commitBy, r.tokens(), r.nanos
 			default:
 				delete(m.known, id)
 			}
@@ -230,7 +231,7 @@ func (m *twin) request(q *Request, got reply) error {
 	}
 	l := &a.Lease
 	r := &record{request: *q, provider: l.Provider, model: l.Model, class: l.Class, input: int64(l.Input), output: int64(l.Output), nanos: int64(l.Nanos),
-		phase: Active, granted: m.now, startBy: m.now, end: m.now + m.p.Lease.TTL, period: m.period, capped: q.Principal != 0 && (m.p.Lease.MaxOpen > 0 || m.p.Lease.MaxHeld > 0)}
+		phase: Active, granted: m.now, startBy: m.now, end: m.now + m.p.Lease.TTL, commitBy: m.p.Lease.CommitBy, period: m.period, capped: q.Principal != 0 && (m.p.Lease.MaxOpen > 0 || m.p.Lease.MaxHeld > 0)}
 	if !q.NoStartDelay {
 		r.startBy += m.p.Lease.StartBy
 	}
