@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/config"
+	"github.com/token-budget-arbiter/tba/internal/engine"
 )
 
 // watchConfig takes over changes of the configuration file until ctx ends: by SIGHUP, by notification, by comparing.
@@ -35,17 +37,28 @@ func (s *server) watchConfig(ctx context.Context, path string, sources config.So
 	w := config.Watcher{
 		Path: path, Sources: sources, Now: now,
 		Poll: time.Duration(s.inForce.Settings.Reload.Poll), Manual: !s.inForce.Settings.Reload.Watch,
-		Changed: func(c *config.Config, err error) {
+		Changed: func(c *config.Config, err error) error {
 			if err == nil {
 				err = s.takeOver(ctx, c)
 			}
 			s.reloaded(path, err)
+			if notForNow(err) {
+				return err
+			}
+			return nil
 		},
 	}
 	go w.Run(ctx, s.inForce)
 }
 
-// takeOver brings a configuration that was read and checked into force. Credentials are read before anything changes.
+// notForNow reports whether a configuration may yet be taken over as it is: the journal is full or silent, say.
+func notForNow(err error) bool {
+	var unknown *arbiter.Error
+	return errors.As(err, &unknown) && unknown.Code == arbiter.CodeUnavailable
+}
+
+// takeOver brings a configuration that was read and checked into force. Credentials are read, and the policies of all pools
+// checked, before anything changes: what can still fail between two pools is the journal, and that is tried again.
 func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 	keys, err := keyring(c.Keys)
 	if err != nil {
@@ -61,7 +74,15 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 		}
 	}
 	for _, p := range c.Pools {
+		if err := adoptable(p.Policy); err != nil {
+			return fmt.Errorf("pool %s: %w", p.Name, err)
+		}
+	}
+	for i, p := range c.Pools {
 		if err := s.pools.Adopt(ctx, p.Name, p.Policy); err != nil {
+			if i > 0 {
+				return fmt.Errorf("pool %s has the old limits still, %s the new ones: %w", p.Name, names(c.Pools[:i]), err)
+			}
 			return fmt.Errorf("pool %s: %w", p.Name, err)
 		}
 	}
@@ -80,6 +101,31 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 	}
 	s.inForce = c
 	return nil
+}
+
+// adoptable is what an engine asks of a policy, without its journal.
+func adoptable(p *arbiter.Policy) error {
+	if _, _, err := p.Encode(); err != nil {
+		return err
+	}
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	for i := range p.Providers {
+		if _, err := time.LoadLocation(p.Providers[i].Zone); err != nil {
+			return fmt.Errorf("provider %s: %w", p.Providers[i].Name, err)
+		}
+	}
+	_, err := engine.Bounds(p.Period, time.Now().UnixNano())
+	return err
+}
+
+func names(pools []config.Pool) string {
+	var out []string
+	for _, p := range pools {
+		out = append(out, p.Name)
+	}
+	return strings.Join(out, ", ")
 }
 
 // reloaded tells the outcome of a reload wherever somebody may look: log, metrics, status.

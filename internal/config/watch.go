@@ -24,8 +24,10 @@ type Watcher struct {
 	// Now asks for a read at once, and for an answer even when nothing changed: SIGHUP. May be nil.
 	Now <-chan struct{}
 	// Changed gets each new configuration, or the error of a file that is wrong; the old one then stays in force.
-	// The same wrong bytes are reported once. It is called from one goroutine.
-	Changed func(*Config, error)
+	// The same wrong bytes are reported once. A configuration that it answers with an error could not be taken over for
+	// now: it is handed over again every Poll, at most 5 s apart, until the answer is nil or the file has changed again.
+	// It is called from one goroutine.
+	Changed func(*Config, error) error
 	// Manual takes over on Now alone: reload.watch is false.
 	Manual bool
 }
@@ -35,7 +37,7 @@ type Watcher struct {
 func (w *Watcher) Run(ctx context.Context, from *Config) {
 	poll := w.Poll
 	if poll <= 0 {
-		poll = 5 * time.Second
+		poll = retryEvery
 	}
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
@@ -44,6 +46,9 @@ func (w *Watcher) Run(ctx context.Context, from *Config) {
 	quiet := time.NewTimer(settle)
 	quiet.Stop()
 	defer quiet.Stop()
+
+	again := time.NewTicker(min(poll, retryEvery))
+	defer again.Stop()
 
 	last := seen{sum: from.Sum, priceFile: from.PriceFile}
 	periodic := tick.C
@@ -69,15 +74,31 @@ func (w *Watcher) Run(ctx context.Context, from *Config) {
 			last = w.read(last, false)
 		case <-w.Now:
 			last = w.read(last, true)
+		case <-again.C:
+			if last.pending != nil {
+				last.pending = w.handOver(last.pending, nil)
+			}
 		}
 	}
 }
+
+// retryEvery is how often a configuration that could not be taken over is tried again, at least.
+const retryEvery = 5 * time.Second
 
 // seen is what was last reported: the bytes of the file, or the error that it could not be read.
 type seen struct {
 	sum       [32]byte
 	priceFile string
 	failure   string
+	pending   *Config // read and right, and not in force yet
+}
+
+// handOver returns what has to be handed over again, nil for nothing.
+func (w *Watcher) handOver(c *Config, err error) *Config {
+	if w.Changed(c, err) != nil {
+		return c // nil when the file was wrong: the same bytes stay wrong
+	}
+	return nil
 }
 
 func (w *Watcher) read(last seen, always bool) seen {
@@ -85,7 +106,7 @@ func (w *Watcher) read(last seen, always bool) seen {
 	text, err := readFile(w.Path)
 	if err != nil {
 		if next.failure = err.Error(); next != last || always {
-			w.Changed(nil, err)
+			next.pending = w.handOver(nil, err)
 		}
 		return next
 	}
@@ -97,7 +118,7 @@ func (w *Watcher) read(last seen, always bool) seen {
 	if err == nil {
 		next.priceFile, next.sum = c.PriceFile, c.Sum
 	}
-	w.Changed(c, err)
+	next.pending = w.handOver(c, err)
 	return next
 }
 

@@ -2,9 +2,11 @@ package config
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -15,6 +17,8 @@ type watching struct {
 	file string
 	now  chan struct{}
 	news chan outcome
+	// refuse is how many configurations are answered with "not for now".
+	refuse atomic.Int64
 }
 
 type outcome struct {
@@ -32,7 +36,13 @@ func watch(t *testing.T, text string, poll time.Duration, manual bool) *watching
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	watcher := &Watcher{Path: w.file, Poll: poll, Now: w.now, Manual: manual, Changed: func(c *Config, err error) { w.news <- outcome{c, err} }}
+	watcher := &Watcher{Path: w.file, Poll: poll, Now: w.now, Manual: manual, Changed: func(c *Config, err error) error {
+		w.news <- outcome{c, err}
+		if w.refuse.Add(-1) >= 0 {
+			return errors.New("not for now")
+		}
+		return nil
+	}}
 	go func() { defer close(done); watcher.Run(ctx, c) }()
 	t.Cleanup(func() { cancel(); <-done })
 	return w
@@ -142,4 +152,41 @@ func TestWatchSeesThePriceFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.next(0, "[catalog]")
+}
+
+// TestWatchTriesAgain: what could not be taken over for now comes again although the file stays as it is, also when
+// only a signal reads it.
+func TestWatchTriesAgain(t *testing.T) {
+	t.Parallel()
+	for name, manual := range map[string]bool{"watched": false, "manual": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := watch(t, rpm("5"), 20*time.Millisecond, manual)
+			ask := func() {
+				if manual {
+					w.now <- struct{}{}
+				}
+			}
+			w.refuse.Store(3)
+			w.write(rpm("6"))
+			ask()
+			for range 4 {
+				w.next(6, "")
+			}
+			// A file that is wrong stays wrong.
+			w.refuse.Store(2)
+			w.write(rpm("0"))
+			ask()
+			w.next(0, "rpm_ceiling is 0")
+			// The next one replaces what waits.
+			w.refuse.Store(1)
+			w.write(rpm("7"))
+			ask()
+			w.next(7, "")
+			w.next(7, "")
+			if len(w.news) > 0 {
+				t.Error("it comes again although it was taken over")
+			}
+		})
+	}
 }
