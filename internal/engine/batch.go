@@ -27,29 +27,6 @@ func (b *batch) reset(t arbiter.Time) {
 	*b = batch{t: t, calls: b.calls[:0]}
 }
 
-// voided remembers the grants that were given back because they reached
-// nobody: a repeat of their request is decided anew instead of being told that
-// its lease is over. Two generations bound it.
-type voided struct {
-	young, old map[arbiter.LeaseID]struct{}
-}
-
-func (v *voided) add(id arbiter.LeaseID) {
-	if len(v.young) >= 1<<16 {
-		v.old, v.young = v.young, nil
-	}
-	if v.young == nil {
-		v.young = map[arbiter.LeaseID]struct{}{}
-	}
-	v.young[id] = struct{}{}
-}
-
-func (v *voided) has(id arbiter.LeaseID) bool {
-	_, young := v.young[id]
-	_, old := v.old[id]
-	return young || old
-}
-
 // take moves what callers handed over to the writer's lists. Requests join the
 // queue, whatever its state, so that there is one order.
 func (p *pool) take() {
@@ -207,6 +184,8 @@ func (p *pool) decideAll(b *batch, stopped string) {
 		p.decideCalendar(b)
 		p.work[laneControl] = p.decideLane(b, b.t, p.work[laneControl])
 	}
+	p.dropHeld()
+	p.work[laneVoid] = p.decideLane(b, b.t, p.work[laneVoid])
 	p.work[laneSettle] = p.decideLane(b, b.t, p.work[laneSettle])
 	if b.settle {
 		p.failRequests(errJournalFull(p.name))
@@ -239,8 +218,8 @@ func (p *pool) refuse(b *batch, l lane) {
 // returns those that are left.
 func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
 	limit := maxBatch
-	if len(list) > 0 && list[0].lane == laneExtend {
-		limit = len(list)
+	if len(list) > 0 && (list[0].lane == laneExtend || list[0].lane == laneVoid) {
+		limit = len(list) // all, or nothing of what comes after them
 	}
 	i := 0
 	for ; i < len(list) && i < limit && !b.full; i++ {
@@ -256,8 +235,8 @@ func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
 			c.answer = p.decision.Answer
 			c.answer.Wanted = nil
 			p.queue.dirty = p.queue.dirty || len(p.decision.Facts) > 0
-			if c.void {
-				p.voided.add(c.release.Lease)
+			if c.lane == laneVoid && c.answer.Result == arbiter.Released {
+				p.voided.add(c.release.Lease, b.t.Now)
 			}
 		}
 		b.calls = append(b.calls, c)
@@ -360,6 +339,9 @@ func (p *pool) answer(b *batch, pos journal.Position) {
 	for _, c := range b.calls {
 		c.decision.Epoch, c.decision.Seq = pos.Epoch, pos.Seq
 		p.stats.count(c)
+		if c.lane == laneVoid && c.err == nil && c.answer.Result == arbiter.Released {
+			p.stats.voided.Add(1)
+		}
 		granted := c.granted()
 		if granted && c.late(now) && c.pending() {
 			p.stats.late.Add(1)
@@ -376,14 +358,11 @@ func (p *pool) answer(b *batch, pos journal.Position) {
 			}
 			continue
 		}
+		if c.handsOver() {
+			p.handed.add(c.answer.Lease.Lease, c.decided)
+		}
 		c.deliver()
 	}
-}
-
-// giveBack releases a grant in the next batch: nobody holds it.
-func (p *pool) giveBack(c *call) {
-	p.stats.voided.Add(1)
-	p.work[laneSettle] = append(p.work[laneSettle], voidOf(c))
 }
 
 // enqueueAgain puts a request back after its decision came to nothing.

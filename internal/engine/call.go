@@ -16,6 +16,7 @@ type lane uint8
 const (
 	laneExtend  lane = iota // before time advances
 	laneControl             // policy, housekeeping, signals, revocations
+	laneVoid                // releases by the engine of grants that reached nobody; all of them come before requests
 	laneSettle              // commits and releases: what must work when all else is refused
 	laneRequest
 	lanes
@@ -58,7 +59,6 @@ type call struct {
 	claims  arbiter.Claims
 
 	dryRun  bool
-	void    bool  // a release by the engine of a grant that nobody received
 	arrived int64 // logical time
 	limit   int64 // of waiting, logical time
 	until   int64 // of deciding again, logical time
@@ -104,7 +104,7 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 	c.pool = p
 	now := p.clock.now()
 	c.arrived, c.limit, c.until = now, now, now+anew
-	c.dryRun, c.void, c.fresh = op.DryRun, false, false
+	c.dryRun, c.fresh = op.DryRun, false
 	c.shape, c.pipe, c.tag, c.err = nil, nil, 0, nil
 	c.ticket = t
 	if claims != nil {
@@ -179,6 +179,12 @@ func (c *call) deliver() {
 func (c *call) granted() bool {
 	return c.lane == laneRequest && c.err == nil && !c.dryRun &&
 		c.answer.Status == arbiter.Granted && c.answer.Flags&arbiter.FlagRepeat == 0
+}
+
+// handsOver reports whether the answer gives a lease that was granted before.
+func (c *call) handsOver() bool {
+	return c.lane == laneRequest && c.err == nil && !c.dryRun &&
+		c.answer.Flags&arbiter.FlagRepeat != 0 && c.answer.Lease.Phase.Live()
 }
 
 // late reports whether a grant is too old to be handed over at logical time
@@ -282,6 +288,7 @@ func (c *call) do(ctx context.Context, s *signer) (Outcome, error) {
 			return Outcome{}, ctx.Err()
 		}
 		if c.state.Load() == callAnswered && c.late(p.clock.now()) {
+			p.stats.late.Add(1)
 			if p.inbox.void(c); p.clock.now() < c.until {
 				c.again()
 				continue

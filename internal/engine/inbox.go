@@ -71,21 +71,12 @@ func (b *inbox) gone(c *call) {
 // void gives back a grant that reached nobody.
 func (b *inbox) void(c *call) {
 	b.mu.Lock()
-	b.lanes[laneSettle] = append(b.lanes[laneSettle], voidOf(c))
+	b.lanes[laneVoid] = append(b.lanes[laneVoid], voidOf(c))
 	wake := b.rouse()
 	b.mu.Unlock()
 	if wake {
 		b.wake <- struct{}{}
 	}
-}
-
-// voidOf is the command that gives the grant of c back. Nobody waits for it.
-func voidOf(c *call) *call {
-	v := &call{lane: laneSettle, void: true}
-	v.state.Store(callGone)
-	v.release = arbiter.Release{Lease: c.answer.Lease.Lease, Principal: c.request.Principal, Outcome: arbiter.OutcomeNotSent}
-	v.cmd = &v.release
-	return v
 }
 
 // rouse reports whether the writer must be woken; the lock is held.

@@ -204,6 +204,7 @@ func (p *Pipe) reply(c *call, s *signer) (Reply, bool) {
 		r.Err = context.Canceled
 		return r, true
 	case state == callAnswered && c.late(c.pool.clock.now()):
+		c.pool.stats.late.Add(1)
 		c.pool.inbox.void(c)
 		if c.pool.clock.now() < c.until {
 			c.again()
