@@ -114,19 +114,21 @@ func (s *State) applyGrant(f *Fact) {
 
 	b := s.book(g.Period)
 	s.add(&b.leases, 1)
-	tokens := l.tokens()
+	held := amounts{l.tokens(), l.nanos}
 	p := s.path(l)
 	for i := range p.n {
-		n := s.nodes.at(p.rows[i])
-		s.add(&n.refs, 1)
-		s.add(&n.open, 1)
-		a := s.pathAccount(&p, i, b)
-		s.charge(&a.held, tokens, l.nanos)
-		s.add(&a.calls, 1)
+		n, a := s.nodes.at(p.rows[i]), s.pathAccount(&p, i, b)
+		s.keepTally(&n.tally)
+		s.keepAccount(a)
+		n.refs++
+		n.open++
+		a.held.add(held)
+		a.calls++
 	}
 	if g.Shadow != ReasonNone {
 		a := s.account(b, g.ShadowNode)
-		s.charge(&a.shadow, tokens, l.nanos)
+		s.keepAccount(a)
+		a.shadow.add(held)
 	}
 	if r := s.rules.rungs[f.Rung]; r != nil {
 		s.chargeGauges(r, g.StartBy, l.input, l.output, l.charged)
@@ -270,7 +272,8 @@ func (s *State) spendVirtual(c *classRules, charge int64) {
 	if s.rules.tokens > 0 {
 		cost = max(cost, min(ratio(charge, s.rules.tokens), Whole))
 	}
-	s.set(&n.virtual, v+mulDiv(int64(cost), int64(Whole), int64(max(c.Share, minShare))))
+	s.keepTally(&n.tally)
+	n.virtual = v + mulDiv(int64(cost), int64(Whole), int64(max(c.Share, minShare)))
 }
 
 // minShare is the weight of a class without a share among the borrowers.

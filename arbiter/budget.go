@@ -10,10 +10,16 @@ type node struct {
 	rung   uint32 // of a model row
 	limit  Limit  // resolved from the policy
 	share  PPM    // of a class row
+	tally
+}
+
+// tally is the counters of a row.
+type tally struct {
 	// refs counts lease records on this row, open those that hold a slot; idle is when refs last fell to 0.
 	refs, open, idle int64
 	// virtual is a class's virtual time, parts per billion of capacity per share.
 	virtual int64
+	saved   int64 // undoLog.epoch
 }
 
 // rowKey is a row's key among those of its kind: its name, for a model with its provider's row before it.
@@ -39,6 +45,14 @@ func (k NodeKind) perTask() bool { return k == KindTask || k == KindWorkflow }
 type account struct {
 	spent, held, assumed, shadow amounts
 	calls                        int64
+	saved                        int64 // undoLog.epoch
+}
+
+// empty reports whether nothing was ever counted.
+func (a *account) empty() bool {
+	b := *a
+	b.saved = 0
+	return b == account{}
 }
 
 type amounts struct{ tokens, nanos int64 }
@@ -136,7 +150,7 @@ func (s *State) addRow(kind NodeKind, parent uint32, name string) uint32 {
 		row = s.nodes.push()
 	}
 	n := s.nodes.at(row)
-	*n = node{kind: kind, name: name, parent: parent, limit: NoLimit, idle: s.now}
+	*n = node{kind: kind, name: name, parent: parent, limit: NoLimit, tally: tally{idle: s.now}}
 	s.indexRow(row, n)
 	s.note(undoNodeNew, row, reused)
 	if kind == KindModel {
@@ -152,9 +166,8 @@ func (s *State) addRow(kind NodeKind, parent uint32, name string) uint32 {
 		key := tombKey(kind, name)
 		if t, ok := s.tombs[key]; ok {
 			a := s.tasks.at(row)
-			s.charge(&a.spent, t.spent.tokens, t.spent.nanos)
-			s.charge(&a.assumed, t.assumed.tokens, t.assumed.nanos)
-			s.add(&a.calls, t.calls)
+			s.keepAccount(a)
+			a.spent, a.assumed, a.calls = t.spent, t.assumed, t.calls
 			s.dropTomb(key)
 		}
 	}
@@ -178,16 +191,15 @@ func (s *State) dropRow(row uint32) {
 	n := s.nodes.at(row)
 	if n.kind.perTask() {
 		a := s.tasks.at(row)
-		if *a != (account{}) {
+		if !a.empty() {
 			key := tombKey(n.kind, n.name)
 			s.dropTomb(key)
 			s.tombs[key] = tombstone{a.spent, a.assumed, a.calls, s.now + tombLife}
 			s.note(undoTombNew, 0, int64(key))
 			s.tombQueue = append(s.tombQueue, key)
 			s.note(undoTombQueued, 0, 0)
-			for _, p := range a.words() { // the next on this row starts from nothing
-				s.set(p, 0)
-			}
+			s.keepAccount(a)
+			*a = account{saved: a.saved} // the next on this row starts from nothing
 		}
 		for range 4 { // forget old tombstones a few at a time
 			if len(s.tombQueue) == 0 {
@@ -211,12 +223,8 @@ func (s *State) dropRow(row uint32) {
 	s.nodeFree = append(s.nodeFree, row)
 }
 
-// charge adds to one row's amounts. Sums stay exact: a path's parent gets the same figure as its children.
-func (s *State) charge(a *amounts, tokens, nanos int64) {
-	if tokens != 0 {
-		s.add(&a.tokens, tokens)
-	}
-	if nanos != 0 {
-		s.add(&a.nanos, nanos)
-	}
+// add counts o, which may be negative. Sums stay exact: a path's parent gets the same figure as its children.
+func (a *amounts) add(o amounts) {
+	a.tokens += o.tokens
+	a.nanos += o.nanos
 }

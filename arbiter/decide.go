@@ -76,7 +76,7 @@ type candidate struct {
 	narrow bool
 	// input and output are the estimate clamped to this model.
 	input, output int64
-	probe         bool
+	health        health
 	tried         bool
 }
 
@@ -274,8 +274,10 @@ func (s *State) findCandidates(q *request, d *Decision) {
 		if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it
 			c.output = 1
 		}
-		c.probe = s.health(number).probe
-		s.score(q, &c, latency)
+		c.health = s.health(number)
+		if len(rungs) > 1 { // one alone needs no rank
+			s.score(q, &c, latency)
+		}
 		d.candidates = append(d.candidates, c)
 	}
 }
@@ -286,7 +288,7 @@ func (s *State) findCandidates(q *request, d *Decision) {
 func (s *State) score(q *request, c *candidate, latency bool) {
 	r := c.rules
 	w := s.rules.policy.Weights[q.priority]
-	h := s.rateHeadroom(r)
+	h := s.rateHeadroom(r, c.health)
 	budget := s.budgetHeadroom(r)
 	c.narrow = h < narrowHeadroom || budget < narrowHeadroom
 	h = min(h, budget)
@@ -312,8 +314,8 @@ func (s *State) score(q *request, c *candidate, latency bool) {
 const narrowHeadroom = Whole / 20
 
 // rateHeadroom is the smallest free part of a rung's ceilings; 0 while it is held or open.
-func (s *State) rateHeadroom(r *rungRules) PPM {
-	if h := s.health(r.number); h.reason != ReasonNone || h.probe {
+func (s *State) rateHeadroom(r *rungRules, h health) PPM {
+	if h.reason != ReasonNone || h.probe {
 		return 0
 	}
 	least := Whole
@@ -374,8 +376,8 @@ func (d *Decision) next() *candidate {
 }
 
 func (c *candidate) before(o *candidate) bool {
-	if c.probe != o.probe {
-		return c.probe
+	if c.health.probe != o.health.probe {
+		return c.health.probe
 	}
 	if c.narrow != o.narrow {
 		return o.narrow

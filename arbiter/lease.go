@@ -97,8 +97,9 @@ func (s *State) forget(slot uint32) {
 	p := s.path(l)
 	for _, row := range p.rows[:p.n] {
 		n := s.nodes.at(row)
-		if s.add(&n.refs, -1); n.refs == 0 {
-			s.set(&n.idle, s.now)
+		s.keepTally(&n.tally)
+		if n.refs--; n.refs == 0 {
+			n.idle = s.now
 		}
 	}
 	b := s.book(l.period)
@@ -181,17 +182,19 @@ func (s *State) leave(l *lease, spent, assumed amounts) {
 	}
 	change := assumed
 	if phase == Assumed {
-		change.tokens -= l.spentTokens
-		change.nanos -= l.spentNanos
+		change.add(amounts{-l.spentTokens, -l.spentNanos})
 	}
 	for i := range p.n {
 		if phase.running() {
-			s.add(&s.nodes.at(p.rows[i]).open, -1)
+			n := s.nodes.at(p.rows[i])
+			s.keepTally(&n.tally)
+			n.open--
 		}
 		a := s.pathAccount(&p, i, b)
-		s.charge(&a.held, -held.tokens, -held.nanos)
-		s.charge(&a.assumed, change.tokens, change.nanos)
-		s.charge(&a.spent, spent.tokens, spent.nanos)
+		s.keepAccount(a)
+		a.held.add(amounts{-held.tokens, -held.nanos})
+		a.assumed.add(change)
+		a.spent.add(spent)
 	}
 	s.set(&l.spentTokens, spent.tokens+assumed.tokens)
 	s.set(&l.spentNanos, spent.nanos+assumed.nanos)

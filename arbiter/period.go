@@ -112,7 +112,7 @@ func (s *State) decideTick(c *Tick, d *Decision) *Error {
 		case KindTask, KindWorkflow:
 			d.fact(Fact{Kind: FactNodeDropped, Node: row})
 		case KindAgent, KindCredential:
-			if len(s.books) == 1 && *s.balance(s.current(), row) == (account{}) {
+			if len(s.books) == 1 && s.balance(s.current(), row).empty() {
 				d.fact(Fact{Kind: FactNodeDropped, Node: row})
 			}
 		}

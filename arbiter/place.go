@@ -148,7 +148,7 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 		return v
 	}
 	v.nanos = int64(rates.Cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}))
-	if h := s.health(r.number); h.reason != ReasonNone {
+	if h := c.health; h.reason != ReasonNone {
 		v.object(Check{Reason: h.reason, ScopeKind: KindModel, Scope: model}, h.until)
 	}
 	if q.Blocked.Has(r.number) {
@@ -425,7 +425,7 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 	if q.fallback {
 		flags |= FlagFallback
 	}
-	if c.probe {
+	if c.health.probe {
 		flags |= FlagProbe
 		b := &rung.breaker
 		d.fact(Fact{Kind: FactBreakerMoved, Rung: r.number, Lease: q.Lease, Health: HealthFact{

@@ -49,7 +49,7 @@ func (s *State) BudgetRows(period uint32) []BudgetRow {
 			continue // a dropped row
 		}
 		a := s.balance(b, i)
-		if *a == (account{}) && n.limit == NoLimit && n.kind != KindGlobal && n.kind != KindProvider {
+		if a.empty() && n.limit == NoLimit && n.kind != KindGlobal && n.kind != KindProvider {
 			continue
 		}
 		row := BudgetRow{Kind: n.kind, Name: n.name, Shadowed: n.limit.Shadow, Calls: a.calls, Period: b.number, Bounds: b.period}
@@ -131,13 +131,13 @@ func (s *State) RungRows() []RungRow {
 }
 
 func (s *State) rungRow(number uint32) RungRow {
-	r, rung := s.rules.rungs[number], s.rungs.at(number)
+	r, rung, h := s.rules.rungs[number], s.rungs.at(number), s.health(number)
 	row := RungRow{
-		Number: number, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Headroom: s.rateHeadroom(r),
+		Number: number, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Headroom: s.rateHeadroom(r, h),
 		Breaker: BreakerState(rung.breaker.state), Failures: rung.breaker.failures,
 		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open,
 	}
-	if h := s.health(number); h.reason != ReasonNone {
+	if h.reason != ReasonNone {
 		row.Until = h.until
 	}
 	if p := PriceAt(r.model.Prices, s.wall); p != nil {

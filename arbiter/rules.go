@@ -347,7 +347,7 @@ func (s *State) ensureMeter(key string, dim Dim, used map[uint32]bool) uint32 {
 	i, ok := s.meterIndex[key]
 	if !ok {
 		i = s.meters.push()
-		*s.meters.at(i) = meter{key: key, dim: dim, born: s.adoptions}
+		*s.meters.at(i) = meter{key: key, dim: dim, meterWords: meterWords{born: s.adoptions}}
 		s.meterIndex[key] = i
 		s.note(undoMeterNew, 0, 0)
 	}

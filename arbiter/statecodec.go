@@ -154,13 +154,13 @@ func (a *account) words() [9]*int64 {
 func (w *writer) accounts(t *slab[account]) {
 	used := uint64(0)
 	for i := range t.n {
-		if *t.at(i) != (account{}) {
+		if !t.at(i).empty() {
 			used++
 		}
 	}
 	w.uint(used)
 	for i := range t.n {
-		if a := t.at(i); *a != (account{}) {
+		if a := t.at(i); !a.empty() {
 			w.uint(uint64(i))
 			for _, p := range a.words() {
 				w.int(*p)
@@ -340,7 +340,7 @@ func (s *State) readRows(r *reader) {
 		row := s.nodes.push()
 		n := s.nodes.at(row)
 		*n = node{kind: NodeKind(r.small(uint64(kindCount) - 1)), name: r.string(), parent: r.number(), rung: r.number(),
-			refs: r.int(), open: r.int(), idle: r.int(), virtual: r.int(), limit: NoLimit}
+			tally: tally{refs: r.int(), open: r.int(), idle: r.int(), virtual: r.int()}, limit: NoLimit}
 		if n.kind != KindGlobal || row == 0 {
 			s.indexRow(row, n)
 		}
@@ -372,7 +372,7 @@ func (s *State) readMeters(r *reader) {
 	for range r.count(9) {
 		i := s.meters.push()
 		m := s.meters.at(i)
-		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int(), rolled: r.int()}
+		*m = meter{key: r.string(), dim: Dim(r.small(uint64(dimCount) - 1)), meterWords: meterWords{born: r.int(), sum: r.int(), held: r.int(), tat: r.int(), resets: r.int(), rolled: r.int()}}
 		s.meterIndex[m.key] = i
 		previous := int64(-1)
 		for range r.count(2) {

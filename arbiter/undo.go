@@ -11,6 +11,9 @@ const (
 	undoLeaseGone                // the lease in slot n was forgotten; its record is the last in saved
 	undoEnd                      // the wheel entry {old, n} was taken
 	undoEndNew                   // the entry {old, n} was added to the wheel of ends
+	undoAccount                  // an account was written: the last in accounts
+	undoTally                    // a row's counters were written: the last in tallies
+	undoMeter                    // a meter's words were written: the last in meters
 	undoNodeNew                  // budget row n was created
 	undoNodeGone                 // budget row n was dropped; it is the last in savedNodes
 	undoRungNew                  // a rung was created
@@ -32,13 +35,25 @@ type undoRecord struct {
 }
 
 type undoLog struct {
-	on         bool
-	records    []undoRecord
+	on      bool
+	records []undoRecord
+	// epoch counts marks. The records that every grant writes are kept whole, once per epoch, instead of word by word.
+	epoch    int64
+	accounts []kept[account]
+	tallies  []kept[tally]
+	meters   []kept[meterWords]
+
 	saved      []lease
 	savedNodes []node
 	savedBooks []*book
 	savedRules []*rules
 	savedTombs []tombstone
+}
+
+// kept is a record as it was when it was first written after a mark.
+type kept[T any] struct {
+	at  *T
+	old T
 }
 
 // Mark is a point in the undo log.
@@ -48,6 +63,7 @@ type Mark int
 func (s *State) Begin() {
 	s.Confirm()
 	s.undo.on = true
+	s.undo.epoch++
 }
 
 // Confirm makes all changes since Begin final and stops recording.
@@ -55,6 +71,7 @@ func (s *State) Confirm() {
 	u := &s.undo
 	u.on = false
 	u.records = u.records[:0]
+	u.accounts, u.tallies, u.meters = u.accounts[:0], u.tallies[:0], u.meters[:0]
 	u.saved = u.saved[:0]
 	clear(u.savedNodes)
 	u.savedNodes = u.savedNodes[:0]
@@ -72,7 +89,10 @@ func (s *State) Rollback() {
 }
 
 // Mark names this point for RollbackTo. It is valid until Confirm, Rollback or a RollbackTo an earlier mark.
-func (s *State) Mark() Mark { return Mark(len(s.undo.records)) }
+func (s *State) Mark() Mark {
+	s.undo.epoch++
+	return Mark(len(s.undo.records))
+}
 
 // RollbackTo restores the state as it was at the mark and goes on recording.
 func (s *State) RollbackTo(m Mark) {
@@ -81,6 +101,7 @@ func (s *State) RollbackTo(m Mark) {
 		s.revert(u.records[i])
 	}
 	u.records = u.records[:m]
+	u.epoch++
 }
 
 func (s *State) revert(r undoRecord) {
@@ -101,6 +122,15 @@ func (s *State) revert(r undoRecord) {
 		s.ends.add(endEntry{r.old, r.n})
 	case undoEndNew:
 		s.ends.drop(endEntry{r.old, r.n})
+	case undoAccount:
+		k := popLast(&u.accounts)
+		*k.at = k.old
+	case undoTally:
+		k := popLast(&u.tallies)
+		*k.at = k.old
+	case undoMeter:
+		k := popLast(&u.meters)
+		*k.at = k.old
 	case undoNodeNew:
 		n := s.nodes.at(r.n)
 		s.unindexRow(n)
@@ -146,6 +176,31 @@ func popLast[T any](list *[]T) T {
 	v := (*list)[last]
 	*list = (*list)[:last]
 	return v
+}
+
+// keepAccount is called before the fields of an account are written in place; keepTally and keepMeter likewise.
+func (s *State) keepAccount(a *account) {
+	if u := &s.undo; u.on && a.saved != u.epoch {
+		u.records = append(u.records, undoRecord{op: undoAccount})
+		u.accounts = append(u.accounts, kept[account]{a, *a})
+		a.saved = u.epoch
+	}
+}
+
+func (s *State) keepTally(t *tally) {
+	if u := &s.undo; u.on && t.saved != u.epoch {
+		u.records = append(u.records, undoRecord{op: undoTally})
+		u.tallies = append(u.tallies, kept[tally]{t, *t})
+		t.saved = u.epoch
+	}
+}
+
+func (s *State) keepMeter(m *meterWords) {
+	if u := &s.undo; u.on && m.saved != u.epoch {
+		u.records = append(u.records, undoRecord{op: undoMeter})
+		u.meters = append(u.meters, kept[meterWords]{m, *m})
+		m.saved = u.epoch
+	}
 }
 
 // set writes one word of the state.

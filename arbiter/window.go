@@ -21,6 +21,12 @@ const (
 type meter struct {
 	key string
 	dim Dim
+	meterWords
+	buckets *[windowBuckets]int64 // allocated on first charge
+}
+
+// meterWords are the numbers of a meter.
+type meterWords struct {
 	// born is the adoption that brought the ceiling; leases of earlier ones never charged it.
 	born int64
 	// sum is what the window counts, held what running calls will be charged at commit (generated accounting).
@@ -29,8 +35,7 @@ type meter struct {
 	tat int64
 	// resets is the end of the calendar day, Unix ns; rolled is the logical time at which that day began here.
 	resets, rolled int64
-
-	buckets *[windowBuckets]int64 // allocated on first charge
+	saved          int64 // undoLog.epoch
 }
 
 // chargeAt counts x from the moment at.
@@ -38,7 +43,8 @@ func (s *State) chargeAt(m *meter, at, x int64) {
 	if x = min(x, maxCount-m.sum); x <= 0 {
 		return
 	}
-	s.add(&m.sum, x)
+	s.keepMeter(&m.meterWords)
+	m.sum += x
 	if m.dim == DimRPD {
 		return
 	}
@@ -57,7 +63,20 @@ func (s *State) dropAt(m *meter, at, x int64) {
 	p := &m.buckets[b%windowBuckets]
 	x = min(x, *p)
 	s.add(p, -x)
-	s.add(&m.sum, -x)
+	s.keepMeter(&m.meterWords)
+	m.sum -= x
+}
+
+// moveAt dates x that was counted from the moment from as of to. Both are in the window, or nothing moves.
+func (s *State) moveAt(m *meter, from, to, x int64) {
+	b, c := from/bucketLength, to/bucketLength
+	if b == c || b < s.firstBucket || c < s.firstBucket || m.buckets == nil {
+		return
+	}
+	p, q := &m.buckets[b%windowBuckets], &m.buckets[c%windowBuckets]
+	x = min(x, *p)
+	s.add(p, -x)
+	s.add(q, x)
 }
 
 // rotateWindows lets go of the buckets that left the window. After a long idle it costs the number of buckets, not the length of the gap.
@@ -175,13 +194,13 @@ func (s *State) chargeGauges(r *rungRules, at, input, output, charge int64) {
 			continue
 		}
 		m, x := s.meters.at(g.meter), g.amount(input, output, charge)
-		if g.held() {
-			s.add(&m.held, x)
+		if s.keepMeter(&m.meterWords); g.held() {
+			m.held += x
 		} else {
 			s.chargeAt(m, at, x)
 		}
 		if g.dim.paced() {
-			s.set(&m.tat, min(max(m.tat, s.now)+g.paceStep(x), s.now+2*windowSpan))
+			m.tat = min(max(m.tat, s.now)+g.paceStep(x), s.now+2*windowSpan)
 		}
 	}
 }
@@ -218,16 +237,12 @@ func (s *State) restart(l *lease, at int64) {
 func (s *State) redate(l *lease, at int64) {
 	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
 		if !g.held() && g.dim != DimRPD {
-			s.dropAt(m, l.startBy, x)
-			s.chargeAt(m, at, x)
+			s.moveAt(m, l.startBy, at, x)
 		}
 	})
 	if c := s.classMeters(l); c != nil {
-		for i, x := range [...]int64{1, max(1, l.charged)} {
-			m := s.meters.at(c[i])
-			s.dropAt(m, l.startBy, x)
-			s.chargeAt(m, at, x)
-		}
+		s.moveAt(s.meters.at(c[0]), l.startBy, at, 1)
+		s.moveAt(s.meters.at(c[1]), l.startBy, at, max(1, l.charged))
 	}
 	s.set(&l.startBy, at)
 }
@@ -235,16 +250,16 @@ func (s *State) redate(l *lease, at int64) {
 // unsend takes the lease's window entries back: its call never began.
 func (s *State) unsend(l *lease) {
 	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
-		switch {
+		switch s.keepMeter(&m.meterWords); {
 		case g.held():
-			s.add(&m.held, -min(x, m.held))
+			m.held -= min(x, m.held)
 		case g.dim != DimRPD:
 			s.dropAt(m, l.startBy, x)
 		case l.granted > m.rolled: // today's
-			s.add(&m.sum, -min(x, m.sum))
+			m.sum -= min(x, m.sum)
 		}
 		if g.dim.paced() {
-			s.add(&m.tat, -g.paceStep(x))
+			m.tat -= g.paceStep(x)
 		}
 	})
 	if c := s.classMeters(l); c != nil {
@@ -262,7 +277,8 @@ func (s *State) settleGauges(l *lease, input, output int64) {
 		}
 		actual := g.use(input, output, input+output)
 		if g.held() {
-			s.add(&m.held, -min(x, m.held))
+			s.keepMeter(&m.meterWords)
+			m.held -= min(x, m.held)
 			s.chargeAt(m, s.now, actual)
 		} else if actual > x {
 			s.chargeAt(m, s.now, actual-x)
