@@ -101,11 +101,21 @@ type tombstone struct {
 	until          int64
 }
 
+// tombEntry is a tombstone's place in the queue, oldest first. It is stale when its task came back: a later tombstone has another
+// until, and a place of its own.
+type tombEntry struct {
+	key   uint64
+	until int64
+}
+
 const (
 	// idleRow is how long a row without leases stays before Tick drops it.
 	idleRow = Hour
 	// tombLife is how long the spend of a dropped task is remembered.
 	tombLife = 7 * 24 * Hour
+	// maxTombs bounds the tombstones, about 100 bytes each: beyond it the oldest go first, and a task that comes back after that
+	// starts from nothing.
+	maxTombs = 1_000_000
 	// sweepRows is how many rows one Tick looks at.
 	sweepRows = 4096
 	// maxAgents bounds the rows of agents and of tasks; beyond it new agents share the row named OtherAgents, new tasks are refused.
@@ -186,6 +196,36 @@ func (s *State) dropTomb(key uint64) {
 	delete(s.tombs, key)
 }
 
+// pruneTombs forgets old tombstones, a few at a time: what is over, and the oldest of more than most. Stale places go too; they may
+// be as many again.
+func (s *State) pruneTombs(most int) {
+	for range 4 {
+		waiting := s.tombQueue[s.tombHead:]
+		if len(waiting) == 0 {
+			break
+		}
+		head := waiting[0]
+		if t, ok := s.tombs[head.key]; ok && t.until == head.until {
+			if head.until > s.now && len(s.tombs) <= most && len(waiting) <= 2*most {
+				break
+			}
+			s.dropTomb(head.key)
+		}
+		s.add(&s.tombHead, 1)
+	}
+	if !s.undo.on {
+		s.packTombs()
+	}
+}
+
+// packTombs gives back what left the queue. Only where nothing can be taken back.
+func (s *State) packTombs() {
+	if h := int(s.tombHead); h > 1024 && h > len(s.tombQueue)/2 {
+		s.tombQueue = s.tombQueue[:copy(s.tombQueue, s.tombQueue[h:])]
+		s.tombHead = 0
+	}
+}
+
 // dropRow removes an idle row. A task's spend goes to a tombstone.
 func (s *State) dropRow(row uint32) {
 	n := s.nodes.at(row)
@@ -196,23 +236,12 @@ func (s *State) dropRow(row uint32) {
 			s.dropTomb(key)
 			s.tombs[key] = tombstone{a.spent, a.assumed, a.calls, s.now + tombLife}
 			s.note(undoTombNew, 0, int64(key))
-			s.tombQueue = append(s.tombQueue, key)
+			s.tombQueue = append(s.tombQueue, tombEntry{key, s.now + tombLife})
 			s.note(undoTombQueued, 0, 0)
 			s.keepAccount(a)
 			*a = account{saved: a.saved} // the next on this row starts from nothing
 		}
-		for range 4 { // forget old tombstones a few at a time
-			if len(s.tombQueue) == 0 {
-				break
-			}
-			key := s.tombQueue[0]
-			if t, ok := s.tombs[key]; ok && t.until > s.now {
-				break
-			}
-			s.dropTomb(key)
-			s.note(undoTombQueue, 0, int64(key))
-			s.tombQueue = s.tombQueue[1:]
-		}
+		s.pruneTombs(maxTombs)
 	}
 	if s.undo.on {
 		s.undo.savedNodes = append(s.undo.savedNodes, *n)

@@ -215,7 +215,7 @@ func difference(a, b *State) string {
 		{"periods", func(s *State) any { return s.Periods() }},
 		{"free rows", func(s *State) any { return s.nodeFree }},
 		{"free leases", func(s *State) any { return s.leaseFree }},
-		{"tombs", func(s *State) any { return []any{s.tombs, s.tombQueue} }},
+		{"tombs", func(s *State) any { return []any{s.tombs, s.tombQueue[s.tombHead:]} }},
 	}
 	for _, p := range parts {
 		if x, y := p.of(a), p.of(b); !reflect.DeepEqual(x, y) {

@@ -33,8 +33,10 @@ type State struct {
 	books []*book
 	tasks book
 
-	tombs     map[uint64]tombstone
-	tombQueue []uint64
+	tombs map[uint64]tombstone
+	// tombQueue has the tombstones from tombHead on, oldest first.
+	tombQueue []tombEntry
+	tombHead  int64
 
 	live   [int(Returned) + 1]int64 // leases by phase
 	unowed unattributed

@@ -3,7 +3,6 @@ package arbiter
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
 )
 
 // stateFormat is the version of the canonical encoding.
@@ -68,25 +67,20 @@ func (s *State) appendRows(w *writer) {
 		w.uint(uint64(r.model))
 		r.words(func(p *int64) { w.int(*p) })
 	}
-	w.uint(uint64(len(s.tombQueue)))
-	for _, key := range s.tombQueue {
-		w.fixed(key)
-	}
-	keys := make([]uint64, 0, len(s.tombs))
-	for key := range s.tombs {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	w.uint(uint64(len(keys)))
-	for _, key := range keys {
-		t := s.tombs[key]
-		w.fixed(key)
-		w.int(t.spent.tokens)
-		w.int(t.spent.nanos)
-		w.int(t.assumed.tokens)
-		w.int(t.assumed.nanos)
-		w.int(t.calls)
-		w.int(t.until)
+	queue := s.tombQueue[s.tombHead:]
+	w.uint(uint64(len(queue)))
+	for _, e := range queue {
+		w.fixed(e.key)
+		w.int(e.until)
+		t, ok := s.tombs[e.key]
+		ok = ok && t.until == e.until
+		if w.bool(ok); ok {
+			w.int(t.spent.tokens)
+			w.int(t.spent.nanos)
+			w.int(t.assumed.tokens)
+			w.int(t.assumed.nanos)
+			w.int(t.calls)
+		}
 	}
 }
 
@@ -356,15 +350,14 @@ func (s *State) readRows(r *reader) {
 			r.fail()
 		}
 	}
-	for range r.count(8) {
-		s.tombQueue = append(s.tombQueue, r.fixed())
-	}
-	last := uint64(0)
-	for range r.count(14) {
-		key := r.fixed()
-		r.ascends(len(s.tombs) == 0 || key > last)
-		last = key
-		s.tombs[key] = tombstone{amounts{r.int(), r.int()}, amounts{r.int(), r.int()}, r.int(), r.int()}
+	for range r.count(10) {
+		e := tombEntry{r.fixed(), r.int()}
+		s.tombQueue = append(s.tombQueue, e)
+		if r.bool() {
+			_, double := s.tombs[e.key]
+			r.ascends(!double)
+			s.tombs[e.key] = tombstone{amounts{r.int(), r.int()}, amounts{r.int(), r.int()}, r.int(), e.until}
+		}
 	}
 }
 

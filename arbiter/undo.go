@@ -23,7 +23,6 @@ const (
 	undoPolicy                   // a policy was adopted; the old rules are the last in savedRules
 	undoTombNew                  // a tombstone was written for key old
 	undoTombGone                 // a tombstone was taken; it is the last in savedTombs, key old
-	undoTombQueue                // the oldest tombstone left the queue; key old
 	undoTombQueued               // a tombstone joined the queue
 )
 
@@ -80,6 +79,7 @@ func (s *State) Confirm() {
 	clear(u.savedRules)
 	u.savedRules = u.savedRules[:0]
 	u.savedTombs = u.savedTombs[:0]
+	s.packTombs()
 }
 
 // Rollback restores the state as it was at Begin and stops recording.
@@ -164,8 +164,6 @@ func (s *State) revert(r undoRecord) {
 		delete(s.tombs, uint64(r.old))
 	case undoTombGone:
 		s.tombs[uint64(r.old)] = popLast(&u.savedTombs)
-	case undoTombQueue:
-		s.tombQueue = append([]uint64{uint64(r.old)}, s.tombQueue...)
 	case undoTombQueued:
 		s.tombQueue = s.tombQueue[:len(s.tombQueue)-1]
 	}
