@@ -77,7 +77,6 @@ func (d *decoder) checkRules(f *File) {
 	d.atLeastOne("breaker.failures", &f.Breaker.Failures, "the breaker would never close")
 	d.atLeastOne("limits.per_address.rate", &f.Limits.PerAddress.Rate, "nobody could ask")
 	d.atLeastOne("limits.per_address.burst", &f.Limits.PerAddress.Burst, "nobody could ask")
-	d.atLeastOne("estimation.default_output", &f.Estimation.DefaultOutput, "no call could answer")
 	d.atLeastOne("lease.max_open", f.Lease.MaxOpen, "nobody could hold a lease; leave the key out for no bound")
 	d.atLeastOne("lease.max_held_tokens", f.Lease.MaxHeld, "nobody could hold a lease; leave the key out for no bound")
 	if f.Lease.MaxHoldShare == 0 {

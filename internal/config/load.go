@@ -34,7 +34,6 @@ type Config struct {
 	PerAddress PerAddress
 	// PerAddressSet is true when the file has limits.per_address: then the loopback is limited too.
 	PerAddressSet bool
-	Estimation    Estimation
 	Catalog       *catalog.Catalog // the built-in one with the operator's rows over it
 	// Path is the file as given; PriceFile its catalog.file, "" without one. Sum is the SHA-256 over both.
 	Path, PriceFile string
@@ -136,7 +135,7 @@ func (s Sources) LoadBytes(name string, text []byte) (*Config, error) {
 	d.check(&f)
 	c := &Config{
 		Keys: f.Auth.Keys, PerAddress: f.Limits.PerAddress, PerAddressSet: d.has("limits.per_address"),
-		Estimation: f.Estimation, Path: name, PriceFile: beside(name, f.Catalog.File),
+		Path: name, PriceFile: beside(name, f.Catalog.File),
 	}
 	c.Catalog = d.catalog(c.PriceFile)
 	c.Sum = sumOf(text, c.PriceFile)

@@ -10,7 +10,7 @@ type Lease struct {
 	TTL          *Duration `yaml:"ttl" doc:"How long a lease lives without an extension. Left out: learned for each provider, 2 × p99 of its calls, 30s to 15m, 120s until 50 calls are seen." example:"120s"`
 	StartBy      Duration  `yaml:"start_by" default:"2s" doc:"How long after the grant a call may still start. 0 to 10s. Rate windows lose a little of their capacity to it."`
 	Grace        Duration  `yaml:"grace" default:"10m" doc:"With on_expiry assume: how long a lease whose holder fell silent is still held."`
-	CommitBy     Duration  `yaml:"commit_by" default:"1h" doc:"How long after the grant a commit is still taken. Later ones are recorded as unattributed spend."`
+	CommitBy     Duration  `yaml:"commit_by" default:"1h" doc:"How long after the end of its lease a commit is still taken. Later ones are recorded as unattributed spend."`
 	OnExpiry     string    `yaml:"on_expiry" default:"return" enum:"return|assume" doc:"What becomes of a lease whose holder fell silent: return gives its unused tokens back at the TTL; assume counts them as spent after the grace, for budgets that must not be passed even when an agent dies after its call reached the provider."`
 	Max          *Duration `yaml:"max" doc:"The longest life of a lease with all its extensions. Left out: as long as its holder lives." example:"2h"`
 	MaxHoldShare Share     `yaml:"max_hold_share" default:"1" doc:"The largest part of any one budget a single lease may hold."`
@@ -68,9 +68,9 @@ type Weights struct {
 
 // Estimation sets how calls are guessed.
 type Estimation struct {
-	Buffer         Share  `yaml:"buffer" default:"0.20" doc:"Added to input estimates that the SDK made, never to a number the caller gave."`
+	Buffer         Share  `yaml:"buffer" default:"0.20" later:"nobody estimates for the caller yet, its numbers are taken as they are" doc:"Added to input estimates that the SDK made, never to a number the caller gave."`
 	Output         string `yaml:"output" default:"cap" enum:"cap|learned" doc:"cap holds the request's output cap. learned (p95 of class and model) is not there yet."`
-	DefaultOutput  Count  `yaml:"default_output" default:"4096" doc:"The output cap in tokens of a call that names none, on a model whose own cap is unknown."`
+	DefaultOutput  Count  `yaml:"default_output" default:"4096" later:"a request that names no output cap is held and priced as output in full" doc:"The output cap in tokens of a call that names none, on a model whose own cap is unknown."`
 	LearnedMinimum *Count `yaml:"learned_min_calls" later:"estimates are not learned yet" doc:"Calls that must be seen before a learned estimate is used." example:"50"`
 }
 
