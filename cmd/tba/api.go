@@ -234,6 +234,9 @@ func refused(base, path string, resp *http.Response, text []byte) error {
 		f.code, f.next = exitUnauthorised, "use a key whose pool, classes and role allow it: auth.keys in the configuration of the server"
 	case http.StatusNotFound:
 		f.code, f.next = exitNotFound, "tba status lists the pools"
+		if p.Reason == "unknown_period" {
+			f.next = "tba budgets lists the closed periods that are kept"
+		}
 	case http.StatusTooManyRequests:
 		f.next = "wait a moment and ask again"
 	case http.StatusServiceUnavailable:

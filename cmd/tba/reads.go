@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +23,10 @@ func (a *app) budgetsCommand() *cobra.Command {
 	var period, kind string
 	cmd := &cobra.Command{
 		Use: "budgets", Aliases: []string{"budget"}, Short: "The budget tree: limit, spent, held, available", Args: noArgs,
-		Example: "  tba budgets\n  tba budgets -o json\n  tba budgets --period 2026-10-01 --kind provider",
+		Example: "  tba budgets\n  tba budgets -o json\n  tba budgets --period 3 --kind provider",
 	}
 	s := a.serverFlags(cmd)
-	cmd.Flags().StringVar(&period, "period", "", "a closed period by its id (default: the current one)")
+	cmd.Flags().StringVar(&period, "period", "", "a closed period by its number, as the line under the table tells it (default: the current one)")
 	cmd.Flags().StringVar(&kind, "kind", "", "only this kind: global, provider, model, class, agent, workflow, task")
 	type answer struct {
 		Budgets []budgetRow `json:"budgets"`
@@ -39,6 +40,9 @@ func (a *app) budgetsCommand() *cobra.Command {
 	a.watching(cmd, false, func(ctx context.Context, frame *app, _ int) error {
 		query := url.Values{}
 		if period != "" {
+			if _, err := strconv.ParseUint(period, 10, 32); err != nil {
+				return fail(exitUsage, "tba budgets, which tells the number of the current one", "--period %q is no number: periods count up from 1", period)
+			}
 			query.Set("period_id", period)
 		}
 		var v answer
@@ -65,6 +69,9 @@ func (a *app) budgetsCommand() *cobra.Command {
 			return err
 		}
 		frame.period(rows)
+		if len(v.Closed) > 0 && period == "" {
+			frame.note("closed: %s; --period N shows one", strings.Join(v.Closed, ", "))
+		}
 		return nil
 	})
 	return cmd

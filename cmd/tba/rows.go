@@ -109,8 +109,11 @@ var budgetColumns = []column[budgetRow]{
 		if b.OverBy > 0 {
 			notes = append(notes, "over by "+amount(b.OverBy, b.Unit))
 		}
-		if b.Shadow {
+		switch {
+		case b.Shadow && b.ShadowRefused > 0:
 			notes = append(notes, "shadow, would have refused "+count(b.ShadowRefused))
+		case b.Shadow:
+			notes = append(notes, "shadow")
 		}
 		if b.DeclaredLimit > 0 {
 			notes = append(notes, "declared "+amount(b.DeclaredLimit, b.Unit))

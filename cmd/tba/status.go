@@ -12,32 +12,32 @@ import (
 )
 
 type statusRow struct {
-	Version      string      `json:"version"`
-	State        string      `json:"state"`
-	Message      string      `json:"message"`
-	Pool         string      `json:"pool"`
-	Pools        []string    `json:"pools"`
-	Mode         string      `json:"mode"`
-	Journal      string      `json:"journal"`
-	Epoch        integer     `json:"epoch"`
-	Sequence     integer     `json:"sequence"`
-	UptimeMS     integer     `json:"uptime_ms"`
-	LeasesOpen   integer     `json:"leases_open"`
-	Waiting      integer     `json:"waiting"`
-	Backpressure *signalInfo `json:"backpressure"`
-	PolicyHash   string      `json:"policy_hash"`
-	PolicySince  *time.Time  `json:"policy_since"`
-	ConfigError  string      `json:"config_error"`
-	PeriodID     string      `json:"period_id"`
-	PeriodStart  *time.Time  `json:"period_start"`
-	PeriodEnd    *time.Time  `json:"period_end"`
-	Subscribers  integer     `json:"subscribers"`
-	Writer       string      `json:"writer"`
-	Warnings     []string    `json:"warnings"`
+	Version      string     `json:"version"`
+	State        string     `json:"state"`
+	Message      string     `json:"message"`
+	Pool         string     `json:"pool"`
+	Pools        []string   `json:"pools"`
+	Mode         string     `json:"mode"`
+	Journal      string     `json:"journal"`
+	Epoch        integer    `json:"epoch"`
+	Sequence     integer    `json:"sequence"`
+	UptimeMS     integer    `json:"uptime_ms"`
+	LeasesOpen   integer    `json:"leases_open"`
+	Waiting      integer    `json:"waiting"`
+	Backpressure *pressure  `json:"backpressure"`
+	PolicyHash   string     `json:"policy_hash"`
+	PolicySince  *time.Time `json:"policy_since"`
+	ConfigError  string     `json:"config_error"`
+	PeriodID     string     `json:"period_id"`
+	PeriodStart  *time.Time `json:"period_start"`
+	PeriodEnd    *time.Time `json:"period_end"`
+	Subscribers  integer    `json:"subscribers"`
+	Writer       string     `json:"writer"`
+	Warnings     []string   `json:"warnings"`
 }
 
-// signalInfo is the pool's backpressure.
-type signalInfo struct {
+// pressure is the pool's backpressure.
+type pressure struct {
 	Level       string             `json:"level"`
 	Consumed    float64            `json:"global_budget_consumed_pct"`
 	Headrooms   map[string]float64 `json:"provider_headrooms"`
@@ -136,7 +136,7 @@ func (s statusRow) shade() shade {
 	return bad
 }
 
-func (b *signalInfo) shade() shade {
+func (b *pressure) shade() shade {
 	if b == nil {
 		return plain
 	}
