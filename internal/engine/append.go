@@ -228,6 +228,7 @@ func (p *pool) follows(entries []journal.Entry) {
 			p.broken(err)
 			return
 		}
+		p.mass.count(p.facts)
 		p.pos, p.proven, p.lastWork = e.Pos(), e.Seq, e.Now
 		p.hand(e.Raw(), len(e.Raw()))
 	}

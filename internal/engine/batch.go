@@ -275,6 +275,7 @@ func (p *pool) record(b *batch) bool {
 	for i := range p.decision.Facts {
 		p.state.Apply(&p.decision.Facts[i])
 	}
+	p.mass.count(p.decision.Facts)
 	return true
 }
 

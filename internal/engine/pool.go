@@ -85,6 +85,7 @@ type pool struct {
 	panics   int   // in a row
 	shown    int64 // logical time at which the waiters were published
 	fullTill int64 // only commits and releases until then; 0 is no shortage
+	mass     mass
 	logBytes int64 // since the last snapshot was asked for
 	lastWork int64 // logical time of the last entry
 	skewed   bool
@@ -215,6 +216,9 @@ func (p *pool) replay(ctx context.Context) error {
 		return fmt.Errorf("copy state at %s: its encoding does not read back as it was written", head.Pos)
 	}
 	p.proven = head.Pos.Seq
+	p.mass.encoded.Store(int64(len(encoded)))
+	counts := p.state.Counts()
+	p.mass.leases = known(&counts)
 	p.lastWork = p.clock.now()
 	return nil
 }

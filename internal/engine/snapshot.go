@@ -10,16 +10,46 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/journal"
 )
 
-// inlineDigest is the most leases with which the writer digests its state in
-// passing, which takes about two milliseconds. Beyond that the digests are
+// inlineDigest is the longest encoding of a state that the writer digests in
+// passing, which takes two to four milliseconds. Beyond that the digests are
 // compared when the pool is drained; the lease counts are compared always.
-const inlineDigest = 5000
+const inlineDigest = 1 << 20
+
+// mass bounds the length of the state's encoding from above, without making
+// it: what was measured last and what came since. Rows and what is left of
+// them stay long after their leases.
+type mass struct {
+	encoded atomic.Int64 // measured by the follower at the last order
+	leases  int64        // at that order
+	rows    int64        // added since
+}
+
+// What one more lease and one more row may add to the encoding, names of
+// ordinary length.
+const (
+	leaseMass = 256
+	rowMass   = 512
+)
+
+func (m *mass) bound(leases int64) int64 {
+	return m.encoded.Load() + max(leases-m.leases, 0)*leaseMass + m.rows*rowMass
+}
+
+// count notes the rows that facts add to the writer's state.
+func (m *mass) count(facts []arbiter.Fact) {
+	for i := range facts {
+		if facts[i].Kind == arbiter.FactNodeAdded {
+			m.rows++
+		}
+	}
+}
 
 // checkEvery is how often the invariants are asserted over the whole state.
 const checkEvery = int64(time.Minute)
@@ -50,6 +80,14 @@ func (p *pool) snapshotDue() *snapshot {
 	return p.order()
 }
 
+// known is how many leases the state knows, ended ones included.
+func known(c *arbiter.Counts) (n int64) {
+	for _, k := range c.Phases {
+		n += k
+	}
+	return n
+}
+
 // claim takes the right to save a snapshot; one is under way at a time.
 func (p *pool) claim() bool {
 	select {
@@ -64,13 +102,11 @@ func (p *pool) claim() bool {
 func (p *pool) order() *snapshot {
 	p.logBytes = 0
 	s := &snapshot{counts: p.state.Counts()}
-	var leases int64
-	for _, n := range s.counts.Phases {
-		leases += n
-	}
-	if leases <= inlineDigest {
+	leases := known(&s.counts)
+	if p.mass.bound(leases) <= inlineDigest {
 		s.digest = p.state.Digest()
 	}
+	p.mass.leases, p.mass.rows = leases, 0
 	return s
 }
 
@@ -99,6 +135,7 @@ func (f *follower) encode(s *snapshot) {
 	s.pos = f.pos
 	s.bytes = f.state.AppendTo(f.buffer[:0])
 	f.buffer = s.bytes
+	f.p.mass.encoded.Store(int64(len(s.bytes)))
 	if s.digest != ([32]byte{}) && s.digest != sha256.Sum256(s.bytes) {
 		f.fail(fmt.Errorf("writer and follower disagree at %s: their states have different digests", f.pos))
 		s.bytes = nil
