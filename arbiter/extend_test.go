@@ -160,3 +160,44 @@ func TestReleasedIsKnownUntilCommitBy(t *testing.T) {
 		t.Errorf("a bill just before commit_by: %v", got)
 	}
 }
+
+// TestEndsAreBounded: one step of time ends at most 4,096 leases; the rest stay counted, and a reserved one among them is too late to begin.
+func TestEndsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := onePolicy()
+	p.Lease.StartBy = 2 * Second
+	k := openDesk(t, p)
+	const leases = maxEnds + 10
+	b := &batch{t: at(Hour)}
+	for n := range leases {
+		r := requestOf(n)
+		r.Deferred = true
+		b.commands = append(b.commands, r)
+	}
+	k.run(t, b)
+	k.w.ClearEvents()
+	now := Hour + 3*Second
+	late, left := LeaseID{}, 0
+	k.run(t, &batch{t: at(now)})
+	for n := range leases {
+		if l, _ := k.w.Lease(leaseID(n)); l.Phase == Reserved {
+			late, left = leaseID(n), left+1
+		}
+	}
+	if left != leases-maxEnds || global(k.w, UnitTokens).Held != int64(left)*150 {
+		t.Fatalf("%d leases are left, %d tokens held", left, global(k.w, UnitTokens).Held)
+	}
+	if end, ok := k.w.NextEnd(); !ok || end > now {
+		t.Errorf("the next end is at %d, %v: there is more to do at once", end, ok)
+	}
+	if err := k.w.Decide(at(now), &Signal{Lease: late, Activate: true}, &k.d); err == nil || err.Reason != "lease_expired" || len(k.d.Facts) != 0 {
+		t.Errorf("activation after start_by: %v", err)
+	}
+	k.run(t, &batch{t: at(Hour)}) // time does not go back
+	if k.w.Now() != now {
+		t.Errorf("time went back to %d", k.w.Now())
+	}
+	if g := global(k.w, UnitTokens); g.Held != 0 || len(k.w.Events()) != leases {
+		t.Errorf("%d held, %d ended", g.Held, len(k.w.Events()))
+	}
+}
