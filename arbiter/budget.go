@@ -118,10 +118,14 @@ const (
 	maxTombs = 1_000_000
 	// sweepRows is how many rows one Tick looks at.
 	sweepRows = 4096
-	// maxAgents bounds the rows of agents and of tasks; beyond it new agents share the row named OtherAgents, new tasks are refused.
-	maxAgents = 200_000
-	maxTasks  = 1_000_000
 )
+
+// rowBounds is how many rows of a kind there may be; 0 is no bound, where the policy names them. Beyond it new agents share the row
+// named OtherAgents, new tasks and workflows are refused.
+var rowBounds = [kindCount]int{KindAgent: 200_000, KindWorkflow: 1_000_000, KindTask: 1_000_000}
+
+// crowded reports whether there may be no more rows of this kind.
+func (s *State) crowded(kind NodeKind) bool { return len(s.nodeIndex[kind]) >= s.rowBounds[kind] }
 
 // OtherAgents is the row of agents beyond the first 200,000.
 const OtherAgents = "(others)"

@@ -190,17 +190,20 @@ func (s *State) findRows(q *request, d *Decision) *Error {
 		return 0
 	}
 	w.agent = find(rowAgent, KindAgent, q.Agent, func() Limit { return named(s.rules.agents, q.Agent) })
-	if w.fresh[rowAgent] && s.nodes.n-uint32(len(s.nodeFree)) > maxAgents && w.limits[rowAgent] == NoLimit {
+	if w.fresh[rowAgent] && s.crowded(KindAgent) && w.limits[rowAgent] == NoLimit {
 		w.fresh[rowAgent] = false
 		w.agent = find(rowAgent, KindAgent, OtherAgents, func() Limit { return NoLimit })
 	}
 	if q.Workflow != "" {
 		w.workflow = find(rowWorkflow, KindWorkflow, q.Workflow, func() Limit { return named(s.rules.flows, q.Workflow) })
+		if w.fresh[rowWorkflow] && s.crowded(KindWorkflow) {
+			return Errorf(CodeResource, "too_many_workflows", "pool %s follows %d workflows already: finish some, they go an hour after their last lease, or leave workflow_id empty", s.pool, len(s.nodeIndex[KindWorkflow]))
+		}
 	}
 	if q.Task != "" {
 		w.task = find(rowTask, KindTask, q.Task, func() Limit { return s.rules.policy.Tasks })
-		if w.fresh[rowTask] && s.nodes.n-uint32(len(s.nodeFree)) > maxTasks {
-			return Errorf(CodeResource, "too_many_tasks", "pool %s follows %d budget rows already: finish tasks or leave task_id empty", s.pool, maxTasks)
+		if w.fresh[rowTask] && s.crowded(KindTask) {
+			return Errorf(CodeResource, "too_many_tasks", "pool %s follows %d tasks already: finish some, they go an hour after their last lease, or leave task_id empty", s.pool, len(s.nodeIndex[KindTask]))
 		}
 	}
 	if l := &s.rules.policy.Lease; q.Principal != 0 && (l.MaxOpen > 0 || l.MaxHeld > 0) {
@@ -237,7 +240,7 @@ func (s *State) addRows(q *request, d *Decision) {
 		d.fact(Fact{Kind: FactNodeAdded, Node: *row, NodeKind: kind, Name: name})
 	}
 	agent := q.Agent
-	if w.limits[rowAgent] == NoLimit && s.nodes.n-uint32(len(s.nodeFree)) > maxAgents {
+	if w.limits[rowAgent] == NoLimit && s.crowded(KindAgent) {
 		agent = OtherAgents
 	}
 	add(rowAgent, &w.agent, KindAgent, agent)

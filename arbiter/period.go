@@ -100,6 +100,16 @@ func (s *State) decideAdopt(c *Adopt, d *Decision) *Error {
 	return nil
 }
 
+// untouched reports whether no period that is still kept has counted anything on the row.
+func (s *State) untouched(row uint32) bool {
+	for _, b := range s.books {
+		if !s.balance(b, row).empty() {
+			return false
+		}
+	}
+	return true
+}
+
 // decideTick drops a bounded number of idle rows and makes closed periods final when nothing of them is left.
 func (s *State) decideTick(c *Tick, d *Decision) *Error {
 	row, end := c.From, min(uint64(c.From)+sweepRows, uint64(s.nodes.n))
@@ -112,7 +122,7 @@ func (s *State) decideTick(c *Tick, d *Decision) *Error {
 		case KindTask, KindWorkflow:
 			d.fact(Fact{Kind: FactNodeDropped, Node: row})
 		case KindAgent, KindCredential:
-			if len(s.books) == 1 && s.balance(s.current(), row).empty() {
+			if s.untouched(row) {
 				d.fact(Fact{Kind: FactNodeDropped, Node: row})
 			}
 		}

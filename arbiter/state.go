@@ -16,6 +16,7 @@ type State struct {
 	nodes     slab[node]
 	nodeFree  []uint32
 	nodeIndex [kindCount]map[string]uint32 // by kind and key
+	rowBounds *[kindCount]int
 
 	rungs slab[rung]
 
@@ -56,6 +57,7 @@ func NewState(pool string) *State {
 		pool:       pool,
 		meterIndex: map[string]uint32{},
 		tombs:      map[uint64]tombstone{},
+		rowBounds:  &rowBounds,
 	}
 	for kind := range s.nodeIndex {
 		s.nodeIndex[kind] = map[string]uint32{}
