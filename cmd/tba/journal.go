@@ -61,7 +61,7 @@ func absent(dir, pool, file string, err error) error {
 }
 
 func (a *app) journalCommand() *cobra.Command {
-	return group("journal", "Create the journal of a server, or look at it", a.journalInitCommand(), a.journalStatusCommand())
+	return group("journal", "Create the journal of a server, look at it, rotate its keys", a.journalInitCommand(), a.journalStatusCommand(), a.rotateKeysCommand())
 }
 
 // journalFlags are those that say where the journal is.

@@ -27,6 +27,7 @@ func (s *server) watchConfig(ctx context.Context, path string, sources config.So
 			case <-ctx.Done():
 				return
 			case <-hup:
+				s.reloadTokenKeys()
 				select {
 				case now <- struct{}{}:
 				default: // one is waiting: it reads the file after this signal too

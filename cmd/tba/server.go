@@ -33,7 +33,8 @@ type server struct {
 	grpc  *grpc.Server
 	http  *http.Server
 	ops   *opsPort
-	tls   bool // on the HTTP and gRPC ports
+	dir   string // of the journal, "" in memory
+	tls   bool   // on the HTTP and gRPC ports
 
 	drainTimeout time.Duration
 	inForce      *config.Config         // of the reloader's goroutine, once it runs
@@ -90,7 +91,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s.store = folder
+		s.store, s.dir = folder, dir
 	}
 	if memory || o.create {
 		err = s.createPools(ctx, dir, o.config)

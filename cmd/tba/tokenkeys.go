@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/spf13/cobra"
+
 	"github.com/token-budget-arbiter/tba/internal/engine"
 )
 
@@ -34,14 +36,18 @@ func tokenKeys(dir string) (keys engine.TokenKeys, made bool, err error) {
 		return keys, false, err
 	}
 	keys = engine.NewTokenKeys()
+	return keys, true, writeTokenKeys(dir, keys)
+}
+
+func writeTokenKeys(dir string, keys engine.TokenKeys) error {
 	b, err := json.MarshalIndent(tokenKeysFile{toFile(keys.Current), toFile(keys.Previous)}, "", "  ")
 	if err != nil {
-		return keys, false, fmt.Errorf("write token keys: %w", err)
+		return fmt.Errorf("write token keys: %w", err)
 	}
-	if err := replaceFile(path, append(b, '\n'), 0o600); err != nil {
-		return keys, false, fail(exitFailure, "look at the folder and its permissions: "+quote(dir), "write token keys: %w", err)
+	if err := replaceFile(filepath.Join(dir, tokenKeysName), append(b, '\n'), 0o600); err != nil {
+		return fail(exitFailure, "look at the folder and its permissions: "+quote(dir), "write token keys: %w", err)
 	}
-	return keys, true, nil
+	return nil
 }
 
 func readTokenKeys(path string) (engine.TokenKeys, error) {
@@ -73,6 +79,68 @@ func readTokenKeys(path string) (engine.TokenKeys, error) {
 		copy(k.to.Secret[:], k.from.Secret)
 	}
 	return keys, nil
+}
+
+// reloadTokenKeys takes over keys that rotate-keys has written. The old ones stay when the file cannot be read.
+func (s *server) reloadTokenKeys() {
+	if s.dir == "" {
+		return // made for this process alone
+	}
+	keys, err := readTokenKeys(filepath.Join(s.dir, tokenKeysName))
+	if err != nil {
+		s.log.Error("token keys not read again: those before go on", "error", err)
+		return
+	}
+	s.pools.SetTokenKeys(keys)
+	s.log.Info("token keys read again", "current", keys.Current.ID, "previous", keys.Previous.ID)
+}
+
+type rotationRow struct {
+	File     string `json:"file"`
+	Current  uint8  `json:"current"`
+	Previous uint8  `json:"previous"`
+	Dropped  uint8  `json:"dropped"`
+}
+
+func (a *app) rotateKeysCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rotate-keys", Short: "Write a new key that signs lease tokens, and keep the one before", Args: noArgs,
+		Long: `Writes a new signing key into token.keys of the data folder. The key that signed until now is kept for what it has signed; the one
+before that is dropped, and a lease token of it counts as none from then on. A running server takes the new file over on SIGHUP,
+any other at its start. Run it as the user of the server. Between two rotations leave as long as a lease may live, and lease.commit_by.`,
+		Example: "  tba journal rotate-keys --data /var/lib/tba && kill -HUP PID",
+	}
+	journalFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		dir, _, err := a.folder(cmd.Flags())
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, tokenKeysName)
+		old, err := readTokenKeys(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fail(exitFailure, "tba serve makes them at its first start; correct --data if there should be some", "%w", err)
+		}
+		if err != nil {
+			return err
+		}
+		keys := engine.TokenKeys{Current: engine.NewKey(old.Current.ID + 1), Previous: old.Current}
+		if err := writeTokenKeys(dir, keys); err != nil {
+			return err
+		}
+		row := rotationRow{File: path, Current: keys.Current.ID, Previous: keys.Previous.ID, Dropped: old.Previous.ID}
+		err = printOne(a, row, []column[rotationRow]{
+			{title: "file", cell: func(r rotationRow) string { return r.File }},
+			{title: "current", cell: func(r rotationRow) string { return fmt.Sprintf("key %d, new", r.Current) }},
+			{title: "previous", cell: func(r rotationRow) string {
+				return fmt.Sprintf("key %d, still good for what it has signed", r.Previous)
+			}},
+			{title: "dropped", cell: func(r rotationRow) string { return fmt.Sprintf("key %d", r.Dropped) }},
+		})
+		a.note("Send the running server SIGHUP: it signs with the old key until then.")
+		return err
+	}
+	return cmd
 }
 
 func toFile(k engine.Key) tokenKey { return tokenKey{ID: k.ID, Secret: k.Secret[:]} }
