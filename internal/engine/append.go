@@ -70,6 +70,7 @@ func (p *pool) commit(b *batch) bool {
 		p.log.Error("journal failed: nothing is recorded until it is reopened", "error", err)
 		for _, c := range b.calls {
 			if c.leave(callUnknown) {
+				p.stats.refused()
 				c.deliver()
 			}
 		}
@@ -263,6 +264,7 @@ func (p *pool) forward(list []*call, writer string) {
 		if f == nil {
 			c.err = errOtherWriter(p.name, writer)
 			if c.leave(callAnswered) {
+				p.stats.count(c)
 				c.deliver()
 			}
 			continue

@@ -121,7 +121,10 @@ func (p *pool) round() (more bool) {
 	}
 	p.stats.batches.Add(1)
 
-	if p.enc.Facts() == 0 && (!b.moved || b.settle) {
+	// After a shortage an entry without facts asks for room: nobody sends
+	// requests to a pool that is not ready.
+	probe := p.fullTill != 0 && !b.settle
+	if p.enc.Facts() == 0 && (!b.moved || b.settle) && !probe {
 		p.state.Rollback()
 		p.answer(b, p.pos)
 		p.idle(now)
@@ -352,6 +355,7 @@ func (p *pool) answer(b *batch, pos journal.Position) {
 				continue
 			}
 			c.err, granted = errLate(p.name), false
+			p.stats.failed.Add(1)
 		}
 		if !c.leave(callAnswered) {
 			if granted {
@@ -398,6 +402,7 @@ func (p *pool) fail(list []*call, err *arbiter.Error) {
 	for _, c := range list {
 		c.err = err
 		if c.leave(callAnswered) {
+			p.stats.count(c)
 			c.deliver()
 		}
 	}

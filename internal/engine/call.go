@@ -208,7 +208,7 @@ func (c *call) outcome(s *signer) (Outcome, error) {
 	if c.err != nil {
 		return Outcome{}, c.err
 	}
-	o := Outcome{Answer: c.answer, Decision: c.decision}
+	o := Outcome{Answer: c.answer, Decision: c.decision, Now: c.decided}
 	o.Level, o.DelayMS = p.pressure.level()
 	a := &c.answer
 	if c.lane == laneRequest {
@@ -268,6 +268,7 @@ func (c *call) do(ctx context.Context, s *signer) (Outcome, error) {
 	p := c.pool
 	for {
 		if err := p.inbox.push(c); err != nil {
+			p.stats.refused()
 			p.calls.put(c)
 			return Outcome{}, err
 		}
@@ -294,6 +295,7 @@ func (c *call) do(ctx context.Context, s *signer) (Outcome, error) {
 				continue
 			}
 			c.err = errLate(p.name)
+			p.stats.failed.Add(1)
 		}
 		out, err := c.outcome(s)
 		c.recycle()

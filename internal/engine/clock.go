@@ -52,6 +52,17 @@ func (c *clock) reading(t journal.Time, sent, received int64) {
 	c.wall.Store(t.Wall - t.Now)
 }
 
+// Now returns the logical time of a pool, ns, which the times of leases are
+// compared with. It reads a clock and takes no lock. The error is CodeNotFound
+// for a pool that is not open.
+func (e *Engine) Now(pool string) (int64, error) {
+	p, err := e.find(pool)
+	if err != nil {
+		return 0, err
+	}
+	return p.clock.now(), nil
+}
+
 // reset forgets, after the store refused a time: the next reading counts alone.
 func (c *clock) reset() {
 	c.mu.Lock()

@@ -261,6 +261,85 @@ func TestFullJournal(t *testing.T) {
 	})
 }
 
+// A pool without leases is ready again soon after room is back, though nobody sends it anything while it is not.
+func TestRoomIsSeenWithoutTraffic(t *testing.T) {
+	t.Parallel()
+	faults(t, func(t *testing.T, store *journaltest.Faulty) {
+		e := start(t, store, engine.Options{}, policy())
+		store.SetPlan(func(int) journaltest.Fault { return journaltest.Full })
+		if _, err := e.Do(context.Background(), ask(1)); code(err) != "journal_full" {
+			t.Fatalf("request: %v", err)
+		}
+		<-time.After(10 * time.Second)
+		if e.Ready() == nil {
+			t.Fatal("ready while full")
+		}
+		before := e.Stats()[0].Entries
+		store.SetPlan(nil)
+		<-time.After(3 * time.Second)
+		if err := e.Ready(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(10 * time.Second)
+		if n := e.Stats()[0].Entries - before; n > 2 { // one that failed, one that did not
+			t.Fatalf("%d entries by an idle pool", n)
+		}
+	})
+}
+
+// Whatever turns a command away, the statistics count it.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	faults(t, func(t *testing.T, store *journaltest.Faulty) {
+		ctx := context.Background()
+		e := start(t, store, engine.Options{MaxWaiters: 1, InboxSize: 4}, policy(ceilings(arbiter.Ceilings{MaxConcurrent: 1}), ttl(30*time.Second)))
+		failed := int64(0)
+		refused := func(want string, err error) {
+			t.Helper()
+			if code(err) != want {
+				t.Fatalf("%v, want %s", err, want)
+			}
+			failed++
+			if s := e.Stats()[0]; s.Failed != failed || s.Decisions < failed {
+				t.Fatalf("after %s: %d failed, want %d; %d decisions", want, s.Failed, failed, s.Decisions)
+			}
+		}
+		held := granted(t, e, ask(1))
+		waiter := engine.NewLeaseID(0, "a", "waiter")
+		go func() { _, _ = e.Do(ctx, ask(1, waits(time.Hour), named("waiter"))) }()
+		synctest.Wait()
+		_, err := e.Do(ctx, ask(1, waits(time.Hour)))
+		refused("inbox_full", err)
+		p := e.NewPipe(1)
+		defer p.Close()
+		if err := p.Submit(1, commit(held, 1)); err != nil {
+			t.Fatal(err)
+		}
+		refused("pipe_full", p.Submit(2, ask(1)))
+		synctest.Wait() // the waiter has the slot
+		next(store, journaltest.Stall)
+		<-time.After(time.Second)
+		_, err = e.Do(ctx, engine.Op{Command: &arbiter.Extend{Lease: waiter}})
+		refused("journal", err)
+		store.Resume()
+		synctest.Wait()
+		store.SetPlan(func(int) journaltest.Fault { return journaltest.Full })
+		<-time.After(time.Second)
+		_, err = e.Do(ctx, engine.Op{Command: &arbiter.Extend{Lease: waiter}})
+		refused("journal_full", err)
+		_, err = e.Do(ctx, ask(1))
+		refused("journal_full", err)
+		store.SetPlan(nil)
+		<-time.After(3 * time.Second)
+		drained := make(chan error)
+		go func() { drained <- e.Drain(ctx) }()
+		synctest.Wait()
+		_, err = e.Do(ctx, ask(1))
+		refused("draining", err)
+		<-drained
+	})
+}
+
 // Two engines on one store: the slower takes what the other appended and decides again. Together they never pass the limit.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()

@@ -361,3 +361,28 @@ func TestManyShapes(t *testing.T) {
 		}
 	})
 }
+
+// An outcome tells the logical time of its decision, on the clock that its lease and Engine.Now are on.
+func TestOutcomeTellsItsTime(t *testing.T) {
+	t.Parallel()
+	world(t, func(t *testing.T, store *journal.Memory) {
+		e := start(t, store, engine.Options{}, policy(ttl(30*time.Second)))
+		o := granted(t, e, ask(1))
+		if o.Now != o.Answer.Lease.Granted {
+			t.Fatalf("decided at %d, granted at %d", o.Now, o.Answer.Lease.Granted)
+		}
+		<-time.After(10 * time.Second)
+		x := must(t, e, engine.Op{Command: &arbiter.Extend{Lease: o.Answer.Lease.Lease}})
+		if left := time.Duration(x.Answer.Lease.Deadline - x.Now); left != 30*time.Second {
+			t.Fatalf("%s left after the extension", left)
+		}
+		<-time.After(5 * time.Second)
+		now, err := e.Now(pool)
+		if err != nil || now-o.Now != int64(15*time.Second) {
+			t.Fatalf("now %d, %v", now, err)
+		}
+		if _, err := e.Now("nowhere"); code(err) != "unknown_pool" {
+			t.Fatal(err)
+		}
+	})
+}

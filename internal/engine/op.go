@@ -49,6 +49,9 @@ type Outcome struct {
 	DelayMS int32
 	// Decision names the decision for Explain.
 	Decision DecisionID
+	// Now is the logical time of the decision, ns: what times of Answer.Lease
+	// are compared with.
+	Now int64
 	// Waited is how long a request was held for room.
 	Waited time.Duration
 }

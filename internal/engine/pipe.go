@@ -96,6 +96,7 @@ func (p *Pipe) enter(c *call, tag uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.inFlight >= p.capacity {
+		c.pool.stats.refused()
 		c.pool.calls.put(c)
 		return unavailable("pipe_full", 100*arbiter.Millisecond, "%d commands of this stream are unanswered: read the answers first", p.inFlight)
 	}
@@ -108,6 +109,7 @@ func (p *Pipe) enter(c *call, tag uint64) error {
 
 // withdraw undoes enter for a call that was not accepted.
 func (p *Pipe) withdraw(c *call) {
+	c.pool.stats.refused()
 	p.mu.Lock()
 	p.inFlight--
 	if p.waiting[c.tag] == c {
@@ -218,9 +220,11 @@ func (p *Pipe) reply(c *call, s *signer) (Reply, bool) {
 			p.mu.Lock()
 			delete(p.waiting, c.tag)
 			p.mu.Unlock()
+			c.pool.stats.refused()
 			r.Err = err
 			return r, true
 		}
+		c.pool.stats.failed.Add(1)
 		c.err = errLate(c.pool.name)
 	}
 	r.Outcome, r.Err = c.outcome(s)

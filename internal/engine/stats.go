@@ -31,6 +31,13 @@ func (s *poolStats) count(c *call) {
 	}
 }
 
+// refused counts a command that was answered with an error before, or without,
+// a decision.
+func (s *poolStats) refused() {
+	s.decisions.Add(1)
+	s.failed.Add(1)
+}
+
 func (s *poolStats) appended(took time.Duration, _ int) {
 	s.entries.Add(1)
 	s.appendNS.Add(int64(took))
@@ -42,7 +49,8 @@ func (s *poolStats) appended(took time.Duration, _ int) {
 type PoolStats struct {
 	Pool string
 	// Decisions counts answered commands, Failed those among them that ended in
-	// an error.
+	// an error: refused by the state machine, by a bound of the engine, or
+	// because the journal did not answer. What lands later is counted again.
 	Decisions, Failed int64
 	// Requests counts verdicts by status and by the reason of the refusal; in
 	// shadow mode grants carry the reason that would have refused.

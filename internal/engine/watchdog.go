@@ -59,6 +59,7 @@ func (w *watchdog) bark() {
 	}
 	tell := func(c *call) {
 		if c.leave(callUnknown) {
+			w.p.stats.refused()
 			c.deliver()
 		}
 	}
