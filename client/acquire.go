@@ -52,6 +52,10 @@ func (c *Client) accept(ctx context.Context, q *tbav1.LeaseRequest, m *tbav1.Lea
 			l.end(ErrLeaseEnded)
 			return l, nil
 		}
+		if l.replayed && l.ttl <= 0 { // a repeat, at the very end
+			l.end(&LostError{LeaseID: l.id, Reason: "expired", server: true})
+			return l, nil
+		}
 		if l.phase > PhaseActive { // a repeat under the same ID, too late
 			l.end(&LostError{LeaseID: l.id, Reason: l.phase.String(), server: true})
 			return l, nil
@@ -109,6 +113,23 @@ func (c *Client) forget(l *Lease) {
 	defer c.mu.Unlock()
 	if c.leases[l.id] == l {
 		delete(c.leases, l.id)
+	}
+}
+
+// handBack is the release of a grant that nobody waits for any more. nil: m is
+// none, or repeats a lease that is in use here.
+func (c *Client) handBack(m *tbav1.LeaseResponse) *tbav1.LeaseRelease {
+	if m.GetStatus() != tbav1.LeaseStatus_GRANTED || m.GetLeaseId() == "" || Phase(m.GetPhase()) > PhaseActive {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leases[m.GetLeaseId()] != nil {
+		return nil
+	}
+	return &tbav1.LeaseRelease{
+		LeaseId: m.GetLeaseId(), LeaseToken: m.GetLeaseToken(),
+		Reason: "caller gave up", Outcome: tbav1.LeaseCommit_NOT_SENT,
 	}
 }
 

@@ -103,6 +103,7 @@ type UnavailableError struct {
 
 	server bool
 	known  bool // the link is known to be down, so nothing was tried
+	left   bool // the caller is said to have left, or to be out of time
 	cause  error
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
@@ -74,10 +75,15 @@ func (c *Client) tryUnary(parent context.Context, m *call, patience time.Duratio
 	defer cancel()
 	defer context.AfterFunc(c.ctx, cancel)()
 	a, err := c.unary.do(ctx, m)
+	if foretold(ctx, err) {
+		<-ctx.Done()
+		err = context.DeadlineExceeded
+	}
 	switch {
 	case err == nil:
 		return a, nil
 	case parent.Err() != nil:
+		c.recall(m)
 		return nil, context.Cause(parent)
 	case c.ctx.Err() != nil:
 		return nil, ErrClosed
@@ -85,6 +91,46 @@ func (c *Client) tryUnary(parent context.Context, m *call, patience time.Duratio
 		return nil, &UnavailableError{Reason: "network", cause: errors.New("no answer in time")}
 	}
 	return nil, err
+}
+
+// foretold reports whether an error is the deadline of ctx, which has travelled
+// to the server and come back a little before the timer of ctx fired.
+func foretold(ctx context.Context, err error) bool {
+	const skew = 100 * time.Millisecond
+	var away *UnavailableError
+	if !errors.As(err, &away) || !away.left {
+		return false
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) <= skew
+}
+
+// recall gives back, in the background, what an RPC may have granted after its
+// caller had left: the answer with the lease id was thrown away, and the server
+// can void a grant only while it still holds it. A dry run under the same
+// request id names the lease and grants nothing.
+func (c *Client) recall(m *call) {
+	r := m.GetRequest()
+	if r == nil || r.GetDryRun() {
+		return
+	}
+	probe := proto.CloneOf(r)
+	probe.DryRun, probe.MaxWaitMs, probe.DeadlineMs, probe.Settle = true, 0, 0, nil
+	c.spawn(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, endPatience)
+		defer cancel()
+		a, err := c.tryUnary(ctx, requestCall(probe), endPatience)
+		m := a.GetLease()
+		// A server of the published definition knows neither dry runs nor ttl_ms: its
+		// grant is real.
+		if err != nil || !m.GetReplayed() && m.GetTtlMs() > 0 {
+			return // nothing there, or nobody to ask: then the lease expires by itself
+		}
+		if release := c.handBack(m); release != nil {
+			release.Pool = r.GetPool()
+			_, _ = c.exchange(ctx, releaseCall(release)) // likewise
+		}
+	})
 }
 
 func (c *Client) sessionInUse() bool { return c.session != nil && !c.session.resting() }

@@ -101,7 +101,10 @@ func (l *Lease) extend() {
 		ttl = time.Duration(max(m.GetTtlSeconds(), 0)) * time.Second
 	}
 	if ttl == 0 {
-		ttl = l.ttl
+		// The lease has no life left: extended up to its most, or answered after its
+		// end. The arbiter holds nothing for it any more.
+		l.lose(&LostError{LeaseID: l.id, Reason: "expired", server: true})
+		return
 	}
 	l.mu.Lock()
 	// From the sending, not the answer: the arbiter cannot have counted earlier.

@@ -269,6 +269,43 @@ func TestLeaseIsLostWhenTheArbiterSaysSo(t *testing.T) {
 	}
 }
 
+// Extensions end at the most that a lease may last, so the last ones get
+// shorter, and one answered after the end has no life left.
+func TestExtensionWithoutLifeIsTheEnd(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...client.Option) {
+		f := newFake()
+		f.ttl = time.Minute
+		born := time.Now()
+		f.onExtend = func(*tbav1.ExtendLeaseRequest) (*tbav1.ExtendLeaseResponse, error) {
+			left := min(time.Minute, max(100*time.Second-time.Since(born), 0))
+			if left < time.Second {
+				left = 0 // on its way for longer than the rest
+			}
+			return &tbav1.ExtendLeaseResponse{TtlMs: left.Milliseconds(), Phase: tbav1.Lease_ACTIVE}, nil
+		}
+		l, err := f.client(t, opts...).Acquire(t.Context(), ask)
+		if err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Context().Done():
+		case <-time.After(time.Hour):
+			t.Fatal("an ended lease is extended for ever")
+		}
+		var lost *client.LostError
+		if cause := context.Cause(l.Context()); !errors.As(cause, &lost) || !client.Decided(cause) || lost.Reason != "expired" {
+			t.Errorf("cause %#v", cause)
+		}
+		if d := time.Since(born); d < 98*time.Second || d > 100*time.Second {
+			t.Errorf("lost after %v, want at the end at 100s", d)
+		}
+		if r, err := l.Commit(t.Context(), client.Usage{Output: 5}); err != nil || r.Tokens != 5 {
+			t.Errorf("commit of a lost lease: %+v, %v", r, err)
+		}
+	})
+}
+
 func TestLeaseIsLostWhenNoExtensionGetsThrough(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, opts ...client.Option) {

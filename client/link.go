@@ -71,22 +71,24 @@ func (l *link) put(m *call, signals func(*tbav1.BackpressureSignal)) (uint64, <-
 	return id, w.answers
 }
 
-// abandon gives up waiting. With cancel the server is told; a grant that was
-// faster is given back when it arrives.
-func (l *link) abandon(id uint64, cancel bool) {
+// abandon gives up waiting, unless the answer was faster: then it lies in the
+// channel of the call, and abandon returns false. With cancel the server is
+// told; a grant that crosses the cancel is given back when it arrives.
+func (l *link) abandon(id uint64, cancel bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.waiting[id]; !ok {
-		return
+		return false
 	}
 	if !cancel {
 		delete(l.waiting, id)
-		return
+		return true
 	}
 	l.waiting[id] = waiter{}
 	l.next++
 	l.queue = append(l.queue, &call{Id: l.next, Call: &tbav1.SessionRequest_Frame_Cancel{Cancel: &tbav1.SessionCancel{Id: id}}})
 	l.nudge()
+	return true
 }
 
 func (l *link) nudge() {
@@ -170,31 +172,30 @@ func (l *link) deliver(a *answer) {
 	w, ok := l.waiting[a.GetId()]
 	if ok && a.GetBackpressure() == nil {
 		delete(l.waiting, a.GetId())
+		if w.answers != nil {
+			w.answers <- a // has room; under the lock, so that abandon can tell who was faster
+		}
 	}
 	l.mu.Unlock()
 	switch {
 	case !ok:
 	case w.signals != nil && a.GetBackpressure() != nil:
 		w.signals(a.GetBackpressure())
-	case w.answers != nil:
-		w.answers <- a
-	default:
+	case w.answers == nil:
 		l.giveBack(a.GetLease())
 	}
 }
 
 // giveBack releases a grant that nobody waits for any more.
 func (l *link) giveBack(m *tbav1.LeaseResponse) {
-	if m.GetStatus() != tbav1.LeaseStatus_GRANTED || m.GetLeaseId() == "" {
+	release := l.s.c.handBack(m)
+	if release == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.next++
-	l.queue = append(l.queue, &call{Id: l.next, Call: &tbav1.SessionRequest_Frame_Release{Release: &tbav1.LeaseRelease{
-		LeaseId: m.GetLeaseId(), LeaseToken: m.GetLeaseToken(),
-		Reason: "caller gave up", Outcome: tbav1.LeaseCommit_NOT_SENT,
-	}}})
+	l.queue = append(l.queue, &call{Id: l.next, Call: releaseCall(release).GetCall()})
 	l.nudge()
 }
 

@@ -54,6 +54,7 @@ func (s *session) do(ctx context.Context, m *call, try int, patience time.Durati
 		return nil, err
 	}
 	id, answers := l.put(m, nil)
+	grants := m.GetRequest() != nil && !m.GetRequest().GetDryRun()
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
@@ -67,10 +68,21 @@ func (s *session) do(ctx context.Context, m *call, try int, patience time.Durati
 			return nil, l.failure()
 		}
 	case <-ctx.Done():
-		l.abandon(id, m.GetRequest() != nil)
+		if !l.abandon(id, grants) {
+			// An arbiter answers right at the deadline, so this is no rare race.
+			a := <-answers
+			if !grants || a.GetLease().GetStatus() != tbav1.LeaseStatus_GRANTED {
+				return opened(a) // says more than the end of ctx
+			}
+			l.giveBack(a.GetLease())
+		}
 		return nil, context.Cause(ctx)
 	case <-timer.C:
-		l.abandon(id, m.GetRequest() != nil)
+		// The next try repeats the request and gets the same grant: only the last
+		// may give one back.
+		if !l.abandon(id, grants && try+1 == maxTries) {
+			return opened(<-answers)
+		}
 		l.killIfSilent(answerPatience)
 		return nil, &UnavailableError{Reason: "network", cause: errors.New("no answer in time")}
 	}

@@ -3,12 +3,15 @@ package client_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/token-budget-arbiter/tba/client"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
@@ -157,6 +160,152 @@ func TestGrantThatComesTooLateIsGivenBack(t *testing.T) {
 			t.Errorf("requests %v", requests)
 		}
 		if len(releases) != 1 || releases[0].GetLeaseId() != "lease-1" || releases[0].GetOutcome() != tbav1.LeaseCommit_NOT_SENT {
+			t.Errorf("releases %v", releases)
+		}
+	})
+}
+
+// The deadline of the context is the one that the arbiter is told, so answers
+// come right at it: each grant is either handed over or given back.
+func TestGrantAtTheVeryDeadlineIsNotLost(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...client.Option) {
+		f := newFake()
+		c := f.client(t, opts...)
+		f.onRequest = func(_ context.Context, m *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+			if !m.GetDryRun() {
+				<-time.After(time.Duration(m.GetDeadlineMs()) * time.Millisecond)
+			}
+			return f.grant(m), nil
+		}
+		var handed atomic.Int64
+		var work sync.WaitGroup
+		for range 200 {
+			work.Go(func() {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errEnough)
+				defer cancel()
+				l, err := c.Acquire(ctx, ask)
+				switch {
+				case err == nil:
+					handed.Add(1)
+					if err := l.Release(ctx, ""); err != nil {
+						t.Error(err)
+					}
+				case !errors.Is(err, errEnough):
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		<-time.After(15 * time.Second)
+		_, _, releases := f.seen()
+		ended := map[string]bool{}
+		for _, r := range releases {
+			ended[r.GetLeaseId()] = true
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if len(f.leases) != 200 || len(ended) != 200 {
+			t.Errorf("%d granted, %d handed over, %d ended", len(f.leases), handed.Load(), len(ended))
+		}
+	})
+}
+
+var errEnough = errors.New("enough")
+
+// An answer that says "out of time" may be faster than the timer of the caller.
+func TestEndOfTheCallerIsNoFaultOfTheArbiter(t *testing.T) {
+	t.Parallel()
+	for name, said := range map[string]error{
+		"a proxy":    status.Error(codes.DeadlineExceeded, "deadline"),
+		"an arbiter": refusal(codes.Unavailable, "cancelled", 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake()
+				c := f.client(t, client.WithUnary(), client.WithFallback(client.FallbackSafeCapacity{
+					Agents: 1, Rungs: []client.SafeRung{{Provider: "mistral", RequestsPerMinute: 6_000_000}},
+				}))
+				f.onRequest = func(context.Context, *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+					<-time.After(999 * time.Millisecond)
+					return nil, said
+				}
+				agent, err := client.NewAgent(c, client.AgentOptions{ID: "a1", Patience: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer agent.Close()
+				start := time.Now()
+				err = agent.Call(t.Context(), client.CallSpec{Tokens: 1}, func(context.Context, *client.Lease) (client.Usage, error) {
+					t.Error("the fallback took over for an arbiter that is not away")
+					return client.Usage{}, nil
+				})
+				if err == nil || errors.As(err, new(*client.UnavailableError)) || !strings.Contains(err.Error(), "patience is over") {
+					t.Errorf("got %v", err)
+				}
+				if d := time.Since(start); d != time.Second {
+					t.Errorf("took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// An RPC that was cancelled may have been granted all the same. The client
+// never hears the lease id, so it asks for it.
+func TestGrantThatCrossedTheEndOfAnRPCIsGivenBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake()
+		c := f.client(t, client.WithUnary())
+		f.onRequest = func(ctx context.Context, m *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+			r := f.grant(m)
+			if !m.GetDryRun() {
+				<-ctx.Done()
+			}
+			return r, nil
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(errEnough) })
+		if _, err := c.Acquire(ctx, ask); !errors.Is(err, errEnough) {
+			t.Errorf("got %v", err)
+		}
+		synctest.Wait()
+		requests, _, releases := f.seen()
+		if len(requests) != 2 || !requests[1].GetDryRun() || requests[1].GetRequestId() != requests[0].GetRequestId() {
+			t.Errorf("requests %v", requests)
+		}
+		if len(releases) != 1 || releases[0].GetLeaseId() != "lease-1" || releases[0].GetOutcome() != tbav1.LeaseCommit_NOT_SENT {
+			t.Errorf("releases %v", releases)
+		}
+	})
+}
+
+// A caller that repeats a lease it holds, and leaves, does not lose it.
+func TestLeaseInUseIsNotGivenBack(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, opts ...client.Option) {
+		f := newFake()
+		c := f.client(t, opts...)
+		r := ask
+		r.ID = "once"
+		if _, err := c.Acquire(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		f.onRequest = func(ctx context.Context, m *tbav1.LeaseRequest) (*tbav1.LeaseResponse, error) {
+			if !m.GetDryRun() {
+				<-ctx.Done()
+			}
+			return f.grant(m), nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if l, err := c.Acquire(ctx, r); err == nil {
+			t.Errorf("got %s", l.ID())
+		}
+		<-time.After(time.Second)
+		if _, _, releases := f.seen(); len(releases) != 0 {
 			t.Errorf("releases %v", releases)
 		}
 	})

@@ -66,6 +66,7 @@ func (r said) err() error {
 		}
 		return &UnavailableError{
 			Reason: r.reason, RetryAfter: r.retryAfter, server: r.server,
+			left:  r.code == codes.DeadlineExceeded || r.code == codes.Canceled || r.reason == "cancelled",
 			cause: fmt.Errorf("%s: %s", r.code, r.message),
 		}
 	case codes.InvalidArgument, codes.NotFound, codes.FailedPrecondition, codes.OutOfRange, codes.AlreadyExists:
