@@ -3,13 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -170,98 +167,4 @@ func initPools(ctx context.Context, dir string, names []string) ([]initRow, erro
 		}
 	}
 	return rows, nil
-}
-
-var journalModes = map[journal.Mode]string{journal.ModeOpen: "open", journal.ModeRecovering: "recovering"}
-
-type journalRow struct {
-	Pool          string  `json:"pool"`
-	Folder        string  `json:"folder"`
-	Epoch         integer `json:"epoch"`
-	Sequence      integer `json:"sequence"`
-	Mode          string  `json:"mode"`
-	Oldest        integer `json:"oldest_sequence"`
-	Bytes         integer `json:"bytes"`
-	Writer        string  `json:"writer"`
-	Snapshot      integer `json:"snapshot_sequence"`
-	SnapshotBytes integer `json:"snapshot_bytes"`
-	Store         string  `json:"store"`
-}
-
-func (a *app) journalStatusCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "status", Short: "What is in a data folder that no server has open", Args: noArgs,
-		Long: "Opens the folder, checks every record in it, and says how far each pool's log reaches. A running server has the folder locked: ask that one by tba status.",
-	}
-	journalFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		dir, _, err := a.folder(cmd.Flags())
-		if err != nil {
-			return err
-		}
-		store, err := openFolder(dir, filejournal.Options{})
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		pools, err := store.Pools(cmd.Context())
-		if err != nil {
-			return fail(exitFailure, "", "%w", err)
-		}
-		if len(pools) == 0 {
-			return absent(dir, engine.DefaultPool, "", journal.ErrUninitialised)
-		}
-		var rows []journalRow
-		for _, name := range pools {
-			row, err := poolStatus(cmd.Context(), store, name)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
-		}
-		return printRows(a, rows, []column[journalRow]{
-			{title: "POOL", cell: func(r journalRow) string { return r.Pool }},
-			{title: "EPOCH", right: true, cell: func(r journalRow) string { return count(r.Epoch) }},
-			{title: "ENTRY", right: true, cell: func(r journalRow) string { return count(r.Sequence) }},
-			{title: "OLDEST", right: true, cell: func(r journalRow) string { return count(r.Oldest) }},
-			{title: "LOG", right: true, cell: func(r journalRow) string { return humanize.IBytes(uint64(r.Bytes)) }},
-			{title: "SNAPSHOT AT", right: true, cell: func(r journalRow) string {
-				if r.SnapshotBytes == 0 {
-					return "none yet"
-				}
-				return count(r.Snapshot) + ", " + humanize.IBytes(uint64(r.SnapshotBytes))
-			}},
-			{title: "WRITER", cell: func(r journalRow) string { return r.Writer }},
-			{title: "FOLDER", cell: func(r journalRow) string { return r.Folder }},
-		})
-	}
-	return cmd
-}
-
-func poolStatus(ctx context.Context, store *filejournal.Store, name string) (journalRow, error) {
-	j, err := store.Open(ctx, name)
-	if err != nil {
-		return journalRow{}, fail(exitFailure, "", "%w", err)
-	}
-	head, err := j.Head(ctx)
-	if err != nil {
-		return journalRow{}, fmt.Errorf("pool %s: %w", name, err)
-	}
-	row := journalRow{
-		Pool: name, Folder: store.Dir(), Epoch: integer(head.Epoch), Sequence: integer(head.Pos.Seq), Mode: journalModes[head.Mode],
-		Oldest: integer(head.Oldest.Seq), Bytes: integer(head.Bytes), Writer: head.Writer, Store: "file",
-	}
-	manifest, r, err := j.Snapshots().Load(ctx)
-	switch {
-	case errors.Is(err, journal.ErrNoSnapshot):
-		return row, nil
-	case err != nil:
-		return row, fail(exitFailure, "restore the folder from a backup", "pool %s: read snapshot: %w", name, err)
-	}
-	defer r.Close()
-	if _, err := io.Copy(io.Discard, r); err != nil { // reading it checks it
-		return row, fail(exitFailure, "restore the folder from a backup", "pool %s: read snapshot: %w", name, err)
-	}
-	row.Snapshot, row.SnapshotBytes = integer(manifest.At.Seq), integer(manifest.Bytes)
-	return row, nil
 }

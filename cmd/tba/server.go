@@ -117,7 +117,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 	s.api = rpc.New(rpc.Options{
 		Engine: s.pools, Reader: s.pools, Feed: s.pools, Keys: keys, Addresses: perAddress(o.config), Logger: s.log,
 		About: rpc.About{
-			Version: build().Version, Journal: kind, Writer: writerName(), Warnings: o.warnings,
+			Version: build().Version, Journal: kind, Writer: writerName(os.Getpid()), Warnings: o.warnings,
 			ConfigError: func() string {
 				if text := s.configError.Load(); text != nil {
 					return *text
@@ -192,7 +192,7 @@ func (s *server) openPools(ctx context.Context, tokens engine.TokenKeys, o start
 	hooks := s.ops.Hooks()
 	hooks.Answered = logDecisions(s.log, hooks.Answered)
 	s.pools, err = engine.New(engine.Options{
-		Store: s.store, Writer: writerName(), TokenKeys: tokens, Logger: s.log, Hooks: hooks,
+		Store: s.store, Writer: writerName(os.Getpid()), TokenKeys: tokens, Logger: s.log, Hooks: hooks,
 		DrainTimeout: max(s.drainTimeout, 1), // 0s in the file is no wait; 0 for the engine would be its default
 	})
 	if err != nil {
@@ -272,8 +272,8 @@ func (s *server) abandon() {
 	s.ports.close()
 }
 
-// writerName names this process in the journal: host and process, in the characters that a name may have.
-func writerName() string {
+// writerName names a process of this machine in the journal: host and process, in the characters that a name may have.
+func writerName(pid int) string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "tba"
@@ -287,5 +287,5 @@ func writerName() string {
 	if len(clean) > 100 {
 		clean = clean[:100]
 	}
-	return clean + "-" + strconv.Itoa(os.Getpid())
+	return clean + "-" + strconv.Itoa(pid)
 }
