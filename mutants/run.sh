@@ -14,7 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 patches=$(cd "${1:-$here}" && pwd)
 tree=${2:-$here/..}
-limit=${MUTANT_TIMEOUT:-600}
+limit=${MUTANT_TIMEOUT:-300} # seconds for one test command
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
