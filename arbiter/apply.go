@@ -126,9 +126,7 @@ func (s *State) applyGrant(f *Fact) {
 		a.calls++
 	}
 	if g.Shadow != ReasonNone {
-		a := s.account(b, g.ShadowNode)
-		s.keepAccount(a)
-		a.shadow.add(held)
+		s.countShadow(g, b, held)
 	}
 	if r := s.rules.rungs[f.Rung]; r != nil {
 		s.chargeGauges(r, g.StartBy, l.input, l.output, l.charged)
@@ -138,6 +136,27 @@ func (s *State) applyGrant(f *Fact) {
 		s.chargeAt(s.meters.at(c.meters[0]), g.StartBy, 1)
 		s.chargeAt(s.meters.at(c.meters[1]), g.StartBy, max(1, l.charged))
 		s.spendVirtual(c, max(1, l.charged))
+	}
+}
+
+// countShadow counts a lease that a shadowed limit would have refused: on the budget, in its unit, or on the rung.
+func (s *State) countShadow(g *GrantFact, b *book, held amounts) {
+	if g.Shadow != ReasonBudget {
+		dim := DimNone
+		if g.Shadow <= ReasonSlots {
+			dim = Dim(g.Shadow)
+		}
+		s.add(&s.rungs.at(s.nodes.at(g.ShadowNode).rung).shadowed[dim], 1)
+		return
+	}
+	a := s.account(b, g.ShadowNode)
+	s.keepAccount(a)
+	if g.ShadowUnit == UnitNanos {
+		a.shadow.nanos += held.nanos
+		a.shadowCalls.nanos++
+	} else {
+		a.shadow.tokens += held.tokens
+		a.shadowCalls.tokens++
 	}
 }
 

@@ -44,8 +44,10 @@ func (k NodeKind) perTask() bool { return k == KindTask || k == KindWorkflow }
 // account is what one row spent and holds, in one period.
 type account struct {
 	spent, held, assumed, shadow amounts
-	calls                        int64
-	saved                        int64 // undoLog.epoch
+	// shadowCalls is how many leases a shadowed limit would have refused, by the unit of the limit.
+	shadowCalls amounts
+	calls       int64
+	saved       int64 // undoLog.epoch
 }
 
 // empty reports whether nothing was ever counted.

@@ -66,8 +66,10 @@ type GrantFact struct {
 	Parent   LeaseID
 	// Reserved: the call has not begun.
 	Reserved bool
-	// Shadow is the row or rung limit that would have refused, ReasonNone when none.
+	// Shadow is the kind of limit that would have refused, ReasonNone when none. ShadowNode is the budget's row, with its unit, or
+	// the model's row of the rung.
 	Shadow     Reason
+	ShadowUnit Unit
 	ShadowNode uint32
 }
 

@@ -63,6 +63,7 @@ func (w *writer) grant(g *GrantFact) {
 	w.uint(uint64(g.Priority))
 	w.uint(uint64(g.Flags))
 	w.uint(uint64(g.Shadow))
+	w.uint(uint64(g.ShadowUnit))
 	for _, n := range [...]int64{int64(g.Input), int64(g.Output), int64(g.Nanos), int64(g.Charge), g.StartBy, g.Deadline, g.CommitBy} {
 		w.int(n)
 	}
@@ -170,6 +171,7 @@ func (r *reader) grant(g *GrantFact) {
 		*row = r.number()
 	}
 	g.Priority, g.Flags, g.Shadow = Priority(r.small(uint64(Critical))), Flags(r.small(1<<16-1)), Reason(r.small(uint64(reasonCount)-1))
+	g.ShadowUnit = Unit(r.small(uint64(UnitRequests)))
 	for _, n := range [...]*int64{(*int64)(&g.Input), (*int64)(&g.Output), (*int64)(&g.Nanos), (*int64)(&g.Charge), &g.StartBy, &g.Deadline, &g.CommitBy} {
 		*n = r.int()
 	}

@@ -5,14 +5,21 @@ import "cmp"
 // verdict is how one rung stands to a request. The zero check is "it fits".
 type verdict struct {
 	check Check
-	// at is when to ask again, logical ns; never means that waiting cannot cure it. row is the budget it is about, else 0.
+	// at is when to ask again, logical ns; never means that waiting cannot cure it. row is the budget it is about, or freshRow; else rung.
 	at  int64
 	row uint32
 	// shadow is what a shadowed limit would have refused, and the row it is about.
 	shadow    Check
 	shadowRow uint32
-	nanos     int64
+	// rung is the model's row.
+	rung  uint32
+	nanos int64
+	// hopeless says that this rung cannot serve the call at all: not even in shadow mode.
+	hopeless bool
 }
+
+// freshRow stands for the i-th row that the grant would create.
+func freshRow(i int) uint32 { return ^uint32(i) }
 
 const never = farFuture
 
@@ -21,7 +28,7 @@ func (v *verdict) fits() bool { return v.check.Reason == ReasonNone }
 // object records that a limit refuses until at. Of several, the one that clears last is told.
 func (v *verdict) object(c Check, at int64) (told bool) {
 	if told = v.check.Reason == ReasonNone || at > v.at; told {
-		v.check, v.at, v.row = c, at, 0
+		v.check, v.at, v.row = c, at, v.rung
 	}
 	return told
 }
@@ -55,10 +62,17 @@ func (s *State) place(q *request, d *Decision) {
 		}
 	}
 	if s.rules.policy.Shadow { // nothing is refused, delayed or cut
-		best := s.best(d)
-		v := verdict{shadow: refusal.check, shadowRow: refusal.row, nanos: s.holdCost(q, best, best.output)}
-		s.grant(q, best, best.output, &v, 0, d)
-		return
+		for c := s.best(d); c != nil; c = d.next() {
+			v := s.examine(q, c, c.output)
+			if v.hopeless {
+				continue
+			}
+			if v.shadow, v.shadowRow = refusal.check, refusal.row; refusal.hopeless {
+				v.shadow, v.shadowRow = v.check, v.row
+			}
+			s.grant(q, c, c.output, &v, 0, d)
+			return
+		}
 	}
 	if q.Min > 0 && s.placePart(q, d) {
 		return
@@ -107,15 +121,6 @@ func (s *State) placePart(q *request, d *Decision) bool {
 	return false
 }
 
-// holdCost is the price of what a lease holds: prompt at the input rate, answer at the output rate, in the tier of the prompt.
-func (s *State) holdCost(q *request, c *candidate, output int64) int64 {
-	rates := s.rates(q, c)
-	if rates == nil {
-		return 0
-	}
-	return int64(rates.Cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}))
-}
-
 // rates are the request's rates on a rung, nil when no price is in force.
 func (s *State) rates(q *request, c *candidate) *Rates {
 	if q.fallback {
@@ -135,18 +140,21 @@ func (s *State) rates(q *request, c *candidate) *Rates {
 // examine asks every limit on the way whether the request fits on this rung with this much output. All checks and the charge are
 // one step: nothing is charged unless all agree.
 func (s *State) examine(q *request, c *candidate, output int64) verdict {
-	var v verdict
 	r := c.rules
+	v := verdict{rung: r.row}
 	model := cmp.Or(r.model.Name, s.rules.providers[r.provider].name)
 	if m := int64(r.model.MaxInput); m > 0 && c.input > m {
 		v.object(Check{Reason: ReasonTooLarge, Of: ReasonInputTPM, ScopeKind: KindModel, Scope: model, Unit: UnitTokens, Limit: m, Asked: c.input}, never)
+		v.hopeless = true
 		return v
 	}
 	rates := s.rates(q, c)
 	if rates == nil {
 		v.object(Check{Reason: ReasonUnpricedModel, ScopeKind: KindModel, Scope: model}, never)
+		v.hopeless = true
 		return v
 	}
+	// What a lease holds: prompt at the input rate, answer at the output rate, in the tier of the prompt.
 	v.nanos = int64(rates.Cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}))
 	if h := c.health; h.reason != ReasonNone {
 		v.object(Check{Reason: h.reason, ScopeKind: KindModel, Scope: model}, h.until)
@@ -220,7 +228,7 @@ func (s *State) examineGauge(q *request, g *gauge, r *rungRules, input, output i
 	if reason == ReasonTooLarge {
 		check.Of = Reason(g.dim)
 	}
-	v.limitObjects(g.shadow, 0, check, at)
+	v.limitObjects(g.shadow, r.row, check, at)
 }
 
 const noReserve PPM = 0
@@ -293,7 +301,7 @@ func (s *State) examineFresh(q *request, i int, tokens int64, v *verdict) {
 		if asked > limit {
 			check.Reason = ReasonTooLarge
 		}
-		v.limitObjects(l.Shadow, 0, check, never)
+		v.limitObjects(l.Shadow, freshRow(i), check, never)
 	}
 	ask(UnitTokens, int64(l.Tokens), spent.tokens, tokens)
 	ask(UnitNanos, int64(l.Nanos), spent.nanos, v.nanos)
@@ -338,7 +346,7 @@ func (s *State) examineShare(q *request, b *book, tokens int64, v *verdict) {
 		if used+u.asked <= allowed {
 			continue
 		}
-		v.limitObjects(global.Shadow, 0, Check{Reason: ReasonClass, ScopeKind: KindClass, Scope: q.class.Name, Unit: u.unit,
+		v.limitObjects(global.Shadow, v.rung, Check{Reason: ReasonClass, ScopeKind: KindClass, Scope: q.class.Name, Unit: u.unit,
 			Limit: allowed, Used: used, Asked: u.asked, ResetsAt: b.period.End}, s.now+wait)
 	}
 }
@@ -413,6 +421,16 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 	return room
 }
 
+// grantShadow notes what would have refused the lease: a budget, or a limit of a rung.
+func (s *State) grantShadow(q *request, v *verdict, g *GrantFact) {
+	g.Shadow, g.ShadowUnit, g.ShadowNode = cmp.Or(v.shadow.Of, v.shadow.Reason), v.shadow.Unit, v.shadowRow
+	for i, row := range [...]uint32{q.rows.agent, q.rows.workflow, q.rows.task} {
+		if v.shadowRow == freshRow(i) {
+			g.ShadowNode = row
+		}
+	}
+}
+
 // grant emits the facts of a lease and answers with it.
 func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags Flags, d *Decision) {
 	s.addRows(q, d)
@@ -443,7 +461,9 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 		Agent: q.rows.agent, Class: q.rows.class, Task: q.rows.task, Workflow: q.rows.workflow, Model: r.row, Credential: q.rows.credential,
 		Priority: q.priority, Flags: flags, Input: Tokens(c.input), Output: Tokens(output), Nanos: Nanos(v.nanos), Charge: Tokens(c.input + output),
 		Period: s.current().number, StartBy: startBy, Deadline: deadline, CommitBy: lease.CommitBy, Parent: q.Parent, Reserved: q.Deferred,
-		Shadow: v.shadow.Reason, ShadowNode: v.shadowRow,
+	}
+	if v.shadow.Reason != ReasonNone {
+		s.grantShadow(q, v, g)
 	}
 	phase := Active
 	if q.Deferred {

@@ -8,9 +8,9 @@ type BudgetRow struct {
 	Unit         Unit
 	// Limit is Unlimited when the row bounds nothing in this unit.
 	Limit, Spent, Held, Assumed int64
-	// Shadow is what passed a shadowed limit; Calls the leases granted.
-	Shadow, Calls int64
-	Shadowed      bool
+	// Shadow is what passed a shadowed limit, ShadowCalls how many leases it would have refused; Calls the leases granted.
+	Shadow, ShadowCalls, Calls int64
+	Shadowed                   bool
 	// Period is 0 for tasks and workflows.
 	Period uint32
 	Bounds Period
@@ -60,8 +60,10 @@ func (s *State) BudgetRows(period uint32) []BudgetRow {
 			row.Period, row.Bounds = 0, Period{}
 		}
 		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitTokens, int64(n.limit.Tokens), a.spent.tokens, a.held.tokens, a.assumed.tokens, a.shadow.tokens
+		row.ShadowCalls = a.shadowCalls.tokens
 		list = append(list, row)
 		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitNanos, int64(n.limit.Nanos), a.spent.nanos, a.held.nanos, a.assumed.nanos, a.shadow.nanos
+		row.ShadowCalls = a.shadowCalls.nanos
 		list = append(list, row)
 	}
 	return list
@@ -94,6 +96,9 @@ type GaugeRow struct {
 	// Ceiling, Used and Held are in requests or tokens a minute, requests a day, or running calls.
 	Ceiling, Used, Held int64
 	Headroom            PPM
+	// Shadowed ceilings refuse nobody. ShadowCalls is how many leases on this rung this dimension would have refused.
+	Shadowed    bool
+	ShadowCalls int64
 	// Hold is until when the provider asked to wait for this dimension, logical ns; 0 is none.
 	Hold int64
 }
@@ -114,6 +119,9 @@ type RungRow struct {
 	Rates *Rates
 	// Running is how many leases are open.
 	Running int64
+	// ShadowCalls is how many leases something else than a ceiling or a budget would have refused in shadow mode: a class share, a
+	// hold, the breaker, the queue, a credential's caps.
+	ShadowCalls int64
 }
 
 // RungRows lists the rungs of the policy in its order.
@@ -135,7 +143,7 @@ func (s *State) rungRow(number uint32) RungRow {
 	row := RungRow{
 		Number: number, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Headroom: s.rateHeadroom(r, h),
 		Breaker: BreakerState(rung.breaker.state), Failures: rung.breaker.failures,
-		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open,
+		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open, ShadowCalls: rung.shadowed[DimNone],
 	}
 	if h.reason != ReasonNone {
 		row.Until = h.until
@@ -147,7 +155,7 @@ func (s *State) rungRow(number uint32) RungRow {
 		g := &r.gauges[i]
 		used, held := s.load(g)
 		gr := GaugeRow{Dim: g.dim, Kind: g.kind, Scope: g.name, Ceiling: g.ceiling, Used: used, Held: held,
-			Headroom: Whole - min(ratio(used+held, g.ceiling), Whole)}
+			Headroom: Whole - min(ratio(used+held, g.ceiling), Whole), Shadowed: g.shadow, ShadowCalls: rung.shadowed[g.dim]}
 		if until := max(rung.holds[g.dim], rung.holds[DimNone]); until > s.now {
 			gr.Hold = until
 		}

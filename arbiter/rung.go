@@ -9,8 +9,10 @@ type rung struct {
 	holds [dimCount]int64
 	// exhausted shuts the rung until then because its account is used up.
 	exhausted int64
-	breaker   breaker
-	latency   latency
+	// shadowed counts what a limit of the rung would have refused, by dimension; index DimNone counts what has none.
+	shadowed [dimCount]int64
+	breaker  breaker
+	latency  latency
 	// scope is a hash of whose model ceilings count for it, its own or a limit group's; scoped is the adoption since when.
 	scope, scoped int64
 }

@@ -312,7 +312,7 @@ func (st *story) show(what string) string {
 			}
 			fmt.Fprintf(&b, "%s: spent %d held %d assumed %d %s %s", strings.Join(strings.Fields(strings.Join([]string{r.Kind.String(), r.Parent, r.Name}, " ")), " "), r.Spent, r.Held, r.Assumed, limit, r.Unit)
 			if r.Shadow > 0 {
-				fmt.Fprintf(&b, ", past a shadowed limit %d", r.Shadow)
+				fmt.Fprintf(&b, ", past a shadowed limit %d in %d calls", r.Shadow, r.ShadowCalls)
 			}
 			if n := r.OverBy(); n > 0 {
 				fmt.Fprintf(&b, ", over by %d", n)
@@ -324,9 +324,15 @@ func (st *story) show(what string) string {
 			fmt.Fprintf(&b, "%s: %s, headroom %d %%, %d running", rungName(r.Provider, r.Model), r.Breaker, r.Headroom/10_000, r.Running)
 			for _, g := range r.Gauges {
 				fmt.Fprintf(&b, ", %s %d+%d of %d", g.Dim, g.Used, g.Held, g.Ceiling)
+				if g.ShadowCalls > 0 {
+					fmt.Fprintf(&b, " passed by %d calls", g.ShadowCalls)
+				}
 				if g.Hold > 0 {
 					fmt.Fprintf(&b, " held until %s", st.clock(g.Hold))
 				}
+			}
+			if r.ShadowCalls > 0 {
+				fmt.Fprintf(&b, ", %d calls past something else", r.ShadowCalls)
 			}
 			b.WriteByte('\n')
 		}

@@ -88,6 +88,7 @@ func (s *State) appendRows(w *writer) {
 func (r *rung) words(f func(*int64)) {
 	for i := range r.holds {
 		f(&r.holds[i])
+		f(&r.shadowed[i])
 	}
 	b, l := &r.breaker, &r.latency
 	for _, p := range [...]*int64{&r.exhausted, &b.state, &b.failures, &b.until, &b.epoch, &b.moved, &b.probeLow, &b.probeHigh, &l.seen, &l.count, &l.p50, &l.p99, &r.scope, &r.scoped} {
@@ -141,8 +142,8 @@ func (s *State) appendBooks(w *writer) {
 	w.accounts(&s.tasks.accounts)
 }
 
-func (a *account) words() [9]*int64 {
-	return [...]*int64{&a.spent.tokens, &a.spent.nanos, &a.held.tokens, &a.held.nanos, &a.assumed.tokens, &a.assumed.nanos, &a.shadow.tokens, &a.shadow.nanos, &a.calls}
+func (a *account) words() [11]*int64 {
+	return [...]*int64{&a.spent.tokens, &a.spent.nanos, &a.held.tokens, &a.held.nanos, &a.assumed.tokens, &a.assumed.nanos, &a.shadow.tokens, &a.shadow.nanos, &a.shadowCalls.tokens, &a.shadowCalls.nanos, &a.calls}
 }
 
 func (w *writer) accounts(t *slab[account]) {
@@ -397,7 +398,7 @@ func (s *State) readBooks(r *reader) {
 }
 
 func (s *State) readAccounts(r *reader, t *slab[account]) {
-	for range r.count(10) {
+	for range r.count(12) {
 		row := r.number()
 		if row >= s.nodes.n || row < t.n {
 			r.fail()
