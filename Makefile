@@ -53,7 +53,7 @@ bench: ## The benchmarks that carry a target, each beside its baseline
 sim: ## The simulator (not there yet: says so and fails)
 	@echo "make sim: the simulator is not part of this release" >&2; exit 2
 
-soak: ## The long loops: kill -9 rounds, long random streams (TBA_SOAK=1)
+soak: ## All tests with TBA_SOAK=1: the random laws run much longer
 	TBA_SOAK=1 $(GO) test -count=1 -timeout 3h $(PKGS)
 
 generate: ## Regenerate the committed generated code with the tools pinned in tools/
