@@ -61,6 +61,7 @@ type setup struct {
 	policy *arbiter.Policy
 	store  journal.Store
 	opts   Options
+	events int  // kept by the engine's ring; 0 is its default
 	tcp    bool // real sockets on loopback
 	token  string
 }
@@ -78,7 +79,7 @@ func newWorld(t testing.TB, s setup) *world {
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	e, err := engine.New(engine.Options{Store: s.store, Logger: log})
+	e, err := engine.New(engine.Options{Store: s.store, Logger: log, EventsKept: s.events})
 	if err != nil {
 		t.Fatal(err)
 	}

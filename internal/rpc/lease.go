@@ -121,36 +121,19 @@ func (s *arbiterService) RequestLease(ctx context.Context, m *tbav1.LeaseRequest
 	return s.leaseResponse(new(tbav1.LeaseResponse), &out, op.Pool, m.GetModel()), nil
 }
 
-// settleAndRequest answers each commit on its own, whatever becomes of the request. Only when the request gets no verdict the whole call fails:
-// then the commits are counted all the same, and repeating them is harmless.
+// settleAndRequest answers each commit on its own, whatever becomes of the request.
 func (s *arbiterService) settleAndRequest(ctx context.Context, m *tbav1.LeaseRequest, op engine.Op, c *identity.Caller) (*tbav1.LeaseResponse, error) {
-	settled := make([]*tbav1.SettledCommit, len(m.GetSettle()))
-	ops := make([]engine.Op, 0, len(settled)+1)
-	places := make([]int, 0, len(settled))
-	for i, commit := range m.GetSettle() {
-		settled[i] = &tbav1.SettledCommit{LeaseId: commit.GetLeaseId()}
-		o, err := commitOp(commit, c, new(arbiter.Commit))
-		if err != nil {
-			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(err)}
-			continue
-		}
-		ops, places = append(ops, o), append(places, i)
+	g, ops, places := newSettling(m, c)
+	g.pool, g.left = op.Pool, len(ops)+1
+	places = append(places, len(g.commits))
+	replies := s.engine.DoAll(ctx, append(ops, op))
+	for i := range replies {
+		g.take(s.Server, places[i], &replies[i])
 	}
-	ops = append(ops, op)
-	replies := s.engine.DoAll(ctx, ops)
-	for j, i := range places {
-		if r := &replies[j]; r.Err != nil {
-			settled[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(s.refused(r.Err))}
-		} else {
-			settled[i].Outcome = &tbav1.SettledCommit_Commit{Commit: commitResponse(new(tbav1.CommitResponse), &r.Outcome)}
-		}
+	out, err := g.response(s.Server)
+	if err != nil {
+		return nil, toStatus(err)
 	}
-	last := &replies[len(replies)-1]
-	if last.Err != nil {
-		return nil, toStatus(s.refused(last.Err))
-	}
-	out := s.leaseResponse(new(tbav1.LeaseResponse), &last.Outcome, op.Pool, m.GetModel())
-	out.Settled = settled
 	return out, nil
 }
 

@@ -17,6 +17,12 @@ type answers struct {
 
 // answer adds the frame that answers a call to out.
 func (x *session) answer(out *framesOut, scratch *answers, c *sessionCall, r *engine.Reply) error {
+	if c.group != nil {
+		if !x.settled(c, r) {
+			return nil
+		}
+		return out.add(c.group.answer(x.Server))
+	}
 	if r.Err != nil {
 		return out.add(c.frame, fieldError, errorAnswer(x.refused(r.Err)))
 	}
@@ -51,34 +57,44 @@ func (x *session) track(c *sessionCall, r *engine.Reply) {
 	}
 }
 
+// followed is a pool whose events a session follows.
+type followed struct{ pool string }
+
 // hold remembers one lease and follows the events of its pool from then on. mu is held.
 func (x *session) hold(id arbiter.LeaseID, pool string) {
-	x.held[id] = struct{}{}
-	if _, followed := x.pools[pool]; followed {
+	if f := x.pools[pool]; f != nil {
+		x.held[id] = f
 		return
 	}
-	x.pools[pool] = struct{}{}
+	f := &followed{pool}
+	x.pools[pool], x.held[id] = f, f
 	page, err := x.feed.Events(pool, 0, 1)
 	if err != nil {
 		return // the pool was closed meanwhile: its sessions end soon
 	}
-	go x.followPool(pool, max(page.Last, 1))
+	go x.followPool(f, max(page.Last, 1))
 }
 
 // followPool tells of ended leases until the session ends.
-func (x *session) followPool(pool string, since uint64) {
+func (x *session) followPool(f *followed, since uint64) {
+	missed := true // what ended between the first grant and the first look at the events
 	for {
-		news, err := x.feed.Follow(pool)
+		news, err := x.feed.Follow(f.pool)
 		if err != nil {
 			return
 		}
 		for {
-			page, err := x.feed.Events(pool, since, 1000, arbiter.EventLeaseRevoked, arbiter.EventLeaseExpired)
+			page, err := x.feed.Events(f.pool, since, 1000, arbiter.EventLeaseRevoked, arbiter.EventLeaseExpired)
 			if err != nil {
 				return
 			}
+			// One pass of time may end more leases than the ring keeps events: then the state tells what became of those held here.
+			if page.Oldest > since+1 || missed {
+				missed = false
+				x.tellMissed(f)
+			}
 			for i := range page.Events {
-				x.tellEnd(pool, &page.Events[i])
+				x.tellEnd(f, page.Events[i].Lease, page.Events[i].Kind == arbiter.EventLeaseRevoked)
 			}
 			if len(page.Events) == 0 {
 				since = max(page.Last, since)
@@ -94,21 +110,61 @@ func (x *session) followPool(pool string, since uint64) {
 	}
 }
 
-// tellEnd notifies the client when the event is about a lease of this session.
-func (x *session) tellEnd(pool string, e *engine.Event) {
+// tellMissed tells what became of the leases of a pool that are held here, as its state has it. A revocation may be told twice.
+func (x *session) tellMissed(f *followed) {
 	x.mu.Lock()
-	_, mine := x.held[e.Lease]
-	if mine && e.Kind != arbiter.EventLeaseRevoked {
-		delete(x.held, e.Lease)
+	ids := make([]arbiter.LeaseID, 0, len(x.held))
+	for id, of := range x.held {
+		if of == f {
+			ids = append(ids, id)
+		}
+	}
+	x.mu.Unlock()
+	var expired, revoked, over []arbiter.LeaseID
+	if err := x.view(x.ctx, f.pool, func(s *arbiter.State) error {
+		for _, id := range ids {
+			l, ok := s.Lease(id)
+			switch {
+			case !ok, l.Phase == arbiter.Committed, l.Phase == arbiter.ReleasedPhase:
+				over = append(over, id) // by another connection
+			case l.Phase == arbiter.RevokedPhase:
+				revoked = append(revoked, id)
+			case l.Phase == arbiter.Held, !l.Phase.Live():
+				expired = append(expired, id)
+			}
+		}
+		return nil
+	}); err != nil {
+		return // the session ends, or the pool cannot be seen: the next gap looks again
+	}
+	x.mu.Lock()
+	for _, id := range over {
+		delete(x.held, id)
+	}
+	x.mu.Unlock()
+	for _, id := range revoked {
+		x.tellEnd(f, id, true)
+	}
+	for _, id := range expired {
+		x.tellEnd(f, id, false)
+	}
+}
+
+// tellEnd notifies the client of the end, or of the revocation, of a lease of this session.
+func (x *session) tellEnd(f *followed, id arbiter.LeaseID, revoked bool) {
+	x.mu.Lock()
+	_, mine := x.held[id]
+	if mine && !revoked {
+		delete(x.held, id)
 	}
 	x.mu.Unlock()
 	if !mine {
 		return
 	}
-	m := &tbav1.Revocation{LeaseId: engine.FormatLeaseID(e.Lease), Reason: "expired"}
-	if e.Kind == arbiter.EventLeaseRevoked {
+	m := &tbav1.Revocation{LeaseId: engine.FormatLeaseID(id), Reason: "expired"}
+	if revoked {
 		m.Reason = "revoked"
-		m.EndsInMs = x.endsIn(pool, e.Lease)
+		m.EndsInMs = x.endsIn(f.pool, id)
 	}
 	x.notice(notice{field: fieldRevocation, message: m})
 }

@@ -45,8 +45,8 @@ type session struct {
 	free    []uint64
 	waiting map[uint64]uint64             // frame id → tag, of requests that may wait
 	watches map[uint64]context.CancelFunc // frame id → end of a subscription
-	held    map[arbiter.LeaseID]struct{}  // granted here and not ended here
-	pools   map[string]struct{}           // whose events are followed
+	held    map[arbiter.LeaseID]*followed // granted here and not ended here
+	pools   map[string]*followed          // whose events are followed
 	open    int                           // frames whose answer was not sent
 	ended   bool                          // the client sends no more
 
@@ -67,6 +67,8 @@ type sessionCall struct {
 	pool  string
 	model string
 	lease arbiter.LeaseID
+	group *settling // of a request with commits that ride on it
+	place int       // in the group; its last is the request
 }
 
 // notice is a frame on its way to the client: the answer to frame id, or what nobody asked for with id 0. answers says that it answers a frame
@@ -91,7 +93,7 @@ func (s *arbiterService) Session(stream grpc.BidiStreamingServer[tbav1.SessionRe
 		Server: s.Server, stream: stream, caller: c, pipe: s.engine.NewPipe(sessionCalls),
 		notices: make(chan notice, 256),
 		waiting: map[uint64]uint64{}, watches: map[uint64]context.CancelFunc{},
-		held: map[arbiter.LeaseID]struct{}{}, pools: map[string]struct{}{},
+		held: map[arbiter.LeaseID]*followed{}, pools: map[string]*followed{},
 	}
 	x.ctx, x.cancel = context.WithCancelCause(stream.Context())
 	var running sync.WaitGroup
@@ -144,16 +146,11 @@ func (x *session) submit(frames []frameIn) error {
 		}
 		call := sessionCall{frame: f.id, kind: f.call}
 		op, ok, err := x.translate(f, &call)
-		switch {
-		case err != nil:
+		if err == nil && ok {
+			err = x.queue(call, op)
+		}
+		if err != nil {
 			x.answerError(f.id, err)
-		case ok:
-			tag, err := x.enter(call, op.MaxWait > 0)
-			if err != nil {
-				x.answerError(f.id, err)
-				continue
-			}
-			x.tags, x.ops = append(x.tags, tag), append(x.ops, op)
 		}
 	}
 	if len(x.ops) == 0 {
@@ -163,11 +160,37 @@ func (x *session) submit(frames []frameIn) error {
 	x.pipe.SubmitAll(x.tags, x.ops, x.errs)
 	for i, err := range x.errs {
 		if err != nil {
-			x.notice(errorNotice(x.leave(x.tags[i]).frame, x.refused(err), true))
+			x.notSubmitted(x.leave(x.tags[i]), err)
 			x.errs[i] = nil
 		}
 	}
 	return nil
+}
+
+// queue remembers a call and puts its op, after the commits that ride on it, among those that go to the engine.
+func (x *session) queue(call sessionCall, op engine.Op) *arbiter.Error {
+	if len(x.request.GetSettle()) > 0 && call.kind == fieldRequest {
+		return x.queueSettling(call, op)
+	}
+	tag, err := x.enter(call, op.MaxWait > 0)
+	if err == nil {
+		x.tags, x.ops = append(x.tags, tag), append(x.ops, op)
+	}
+	return err
+}
+
+// notSubmitted answers a call that the engine did not take.
+func (x *session) notSubmitted(call sessionCall, err error) {
+	if g := call.group; g != nil {
+		if !x.settled(&call, &engine.Reply{Err: err}) {
+			x.sent(1)
+			return
+		}
+		id, field, m := g.answer(x.Server)
+		x.notice(notice{id, field, m, true})
+		return
+	}
+	x.notice(errorNotice(call.frame, x.refused(err), true))
 }
 
 // sized returns an empty slice with room for n, so that pointers into it stay good while it is filled.
@@ -204,9 +227,6 @@ func (x *session) translate(f *frameIn, call *sessionCall) (op engine.Op, ok boo
 		x.requests = append(x.requests, arbiter.Request{})
 		call.model = x.request.GetModel()
 		op, err = x.requestOp(&x.request, x.caller, &x.requests[len(x.requests)-1])
-		if err == nil && len(x.request.GetSettle()) > 0 {
-			return op, false, x.settleFrame(f.id, proto.CloneOf(&x.request), op)
-		}
 	case fieldCommit:
 		if err := decode(f, &x.commit); err != nil {
 			return op, false, err
@@ -331,33 +351,6 @@ func (x *session) notice(n notice) {
 	}
 }
 
-// settleFrame answers a request with commits that ride on it, on a goroutine of its own: it is one answer made of many.
-func (x *session) settleFrame(id uint64, m *tbav1.LeaseRequest, op engine.Op) *arbiter.Error {
-	r, ok := op.Command.(*arbiter.Request)
-	if !ok {
-		return invalid("settle", "internal", "no request to settle for")
-	}
-	mine := *r // the reader reuses its commands
-	op.Command = &mine
-	x.mu.Lock()
-	x.open++
-	x.mu.Unlock()
-	go func() {
-		out, err := x.arbiter.settleAndRequest(x.ctx, m, op, x.caller)
-		if err != nil {
-			x.notice(errorNotice(id, fromStatus(err), true))
-			return
-		}
-		if lease, err := engine.ParseLeaseID(out.GetLeaseId()); err == nil {
-			x.mu.Lock()
-			x.hold(lease, op.Pool)
-			x.mu.Unlock()
-		}
-		x.notice(notice{id, fieldRequest, out, true})
-	}()
-	return nil
-}
-
 // sendAnswers sends what the engine has answered until the session ends.
 func (x *session) sendAnswers() error {
 	var replies []engine.Reply
@@ -381,7 +374,7 @@ func (x *session) sendAnswers() error {
 			if err := x.answer(&out, &scratch, &calls[i], &replies[i]); err != nil {
 				return err
 			}
-			if out.full() || i == len(replies)-1 {
+			if out.full() || i == len(replies)-1 && out.count > 0 {
 				if err := x.send(&out); err != nil {
 					return err
 				}

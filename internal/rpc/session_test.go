@@ -227,6 +227,44 @@ func TestSessionNotices(t *testing.T) {
 	})
 }
 
+// TestSessionMissesNoEnd: more leases end at once than the pool keeps events, and the holder hears of each.
+func TestSessionMissesNoEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 50
+		w := newWorld(t, setup{events: 4, policy: testPolicy(func(p *arbiter.Policy) { p.Lease.TTL = int64(time.Minute) })})
+		x := openSession(t, w.lease)
+		frames := x.reader()
+		open := map[string]bool{}
+		for i := range leases {
+			x.push(requestFrame(uint64(i+1), &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10}))
+			open[(<-frames).GetLease().GetLeaseId()] = true
+		}
+		var committed string
+		for committed = range open {
+			break
+		}
+		if _, err := w.lease.CommitLease(t.Context(), &tbav1.LeaseCommit{LeaseId: committed}); err != nil { // beside the session
+			t.Fatal(err)
+		}
+		delete(open, committed)
+		time.Sleep(61 * time.Second)
+		for len(open) > 0 {
+			m := (<-frames).GetRevocation()
+			if !open[m.GetLeaseId()] || m.GetReason() != "expired" {
+				t.Fatalf("unexpected: %v", m)
+			}
+			delete(open, m.GetLeaseId())
+		}
+		synctest.Wait()
+		select {
+		case f := <-frames:
+			t.Errorf("more than the ends: %v", f)
+		default:
+		}
+	})
+}
+
 func TestSessionSubscriptions(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
