@@ -50,15 +50,17 @@ func (c sessionCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 func (c sessionCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if in, ok := v.(*framesIn); ok {
-		return in.read(data)
+		in.fault = in.read(data) // told by the session: an error here would reach it as text only
+		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }
 
 // framesIn is one SessionRequest. Its frames are good until the next one is read.
 type framesIn struct {
-	buf  []byte
-	list []frameIn
+	buf   []byte
+	list  []frameIn
+	fault error // of the last message read
 }
 
 // frameIn is a frame: its id, which call it has (0: none) and the call's bytes.

@@ -3,11 +3,13 @@ package rpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -124,8 +126,11 @@ func (x *session) read() {
 			}
 			return
 		}
+		if err == nil && in.fault != nil {
+			err = invalid("frames", "malformed", "%v: send SessionRequest messages", in.fault)
+		}
 		if err != nil {
-			x.cancel(context.Canceled)
+			x.cancel(recvFault(err))
 			return
 		}
 		if err := x.submit(in.list); err != nil {
@@ -133,6 +138,20 @@ func (x *session) read() {
 			return
 		}
 	}
+}
+
+// recvFault is why nothing more can be read, for the client as far as it is still there.
+func recvFault(err error) error {
+	var ours *arbiter.Error
+	switch code := status.Code(err); {
+	case errors.As(err, &ours):
+		return err
+	case code == codes.ResourceExhausted:
+		return arbiter.Errorf(arbiter.CodeResource, "too_long", "a message is above %d bytes: put fewer frames into one", maxMessage)
+	case code == codes.Canceled, errors.Is(err, context.Canceled):
+		return context.Canceled
+	}
+	return fmt.Errorf("read the session: %w", err)
 }
 
 // submit hands the frames of one message to the engine in one go.

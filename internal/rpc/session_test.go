@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
@@ -263,6 +265,33 @@ func TestSessionMissesNoEnd(t *testing.T) {
 		default:
 		}
 	})
+}
+
+// TestSessionTellsBrokenInput: a message that cannot be read ends the session with the reason, not as if all were well.
+func TestSessionTellsBrokenInput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	for name, c := range map[string]struct {
+		message any
+		code    codes.Code
+	}{
+		"above the limit": {&tbav1.SessionRequest{Frames: []*tbav1.SessionRequest_Frame{requestFrame(1, &tbav1.LeaseRequest{Ticket: make([]byte, maxMessage)})}}, codes.ResourceExhausted},
+		"no message":      {&emptypb.Empty{}, codes.InvalidArgument},
+	} {
+		stream, err := w.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, tbav1.TokenBudgetArbiter_Session_FullMethodName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, ok := c.message.(*emptypb.Empty); ok {
+			m.ProtoReflect().SetUnknown([]byte{0x0a, 0x05, 1}) // a frame of five bytes that has one
+		}
+		if err := stream.SendMsg(c.message); err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.RecvMsg(new(tbav1.SessionResponse)); status.Code(err) != c.code {
+			t.Errorf("%s: %v, want %v", name, err, c.code)
+		}
+	}
 }
 
 func TestSessionSubscriptions(t *testing.T) {
