@@ -7,9 +7,6 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 	"github.com/token-budget-arbiter/tba/internal/gen/tba/v1/tbav1connect"
@@ -41,29 +38,9 @@ func (s *Server) mountConnect(mux *http.ServeMux) {
 func unary[I, O any](ctx context.Context, req *connect.Request[I], call func(context.Context, *I) (*O, error)) (*connect.Response[O], error) {
 	out, err := call(ctx, req.Msg)
 	if err != nil {
-		return nil, statusToConnect(err)
+		return nil, toConnect(err)
 	}
 	return connect.NewResponse(out), nil
-}
-
-// statusToConnect carries a gRPC status over: the codes have the same numbers, the details the same form.
-func statusToConnect(err error) error {
-	st, ok := status.FromError(err)
-	if !ok {
-		return toConnect(err)
-	}
-	c := connect.NewError(connect.Code(st.Code()), errors.New(st.Message()))
-	for _, m := range st.Details() {
-		if r, ok := m.(*errdetails.RetryInfo); ok {
-			c.Meta().Set("Retry-After", retryAfterSeconds(int64(r.GetRetryDelay().AsDuration())))
-		}
-		if m, ok := m.(proto.Message); ok {
-			if d, err := connect.NewErrorDetail(m); err == nil {
-				c.AddDetail(d)
-			}
-		}
-	}
-	return c
 }
 
 // connectArbiter is the arbiter's service in the Connect protocol. Session needs a stream in both directions and is gRPC only.
@@ -95,7 +72,7 @@ func (c connectArbiter) Explain(ctx context.Context, r *connect.Request[tbav1.Ex
 
 func (c connectArbiter) StreamBackpressure(ctx context.Context, r *connect.Request[tbav1.BackpressureSubscription], out *connect.ServerStream[tbav1.BackpressureSignal]) error {
 	if err := c.grpc.stream(ctx, r.Msg, out.Send); err != nil {
-		return statusToConnect(err)
+		return toConnect(err)
 	}
 	return nil
 }

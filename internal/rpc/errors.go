@@ -60,7 +60,7 @@ func asError(err error) *arbiter.Error {
 		if word, ended := endWords[e.Reason]; ended {
 			return &arbiter.Error{Code: e.Code, Reason: word, Text: "lease_id: " + e.Text, RetryAfter: e.RetryAfter}
 		}
-		if e.Reason == "unknown_pool" { // a fault of the request: NOT_FOUND is for leases
+		if e.Reason == "unknown_pool" && e.Code == arbiter.CodeNotFound { // a fault of the request: NOT_FOUND is for leases
 			return &arbiter.Error{Code: arbiter.CodeInvalid, Reason: e.Reason, Text: "pool: " + e.Text}
 		}
 		return e
@@ -105,15 +105,25 @@ func fieldOf(e *arbiter.Error) string {
 	return field
 }
 
-// toStatus is an error as gRPC carries it.
-func toStatus(err error) error {
-	e := asError(err)
-	s := status.New(grpcCode(e.Code), e.Text)
-	if with, err := s.WithDetails(details(e)...); err == nil {
+// failure is how a call of the services ends: gRPC reads its status, the other wires find the error in it. So nothing is lost on a detour.
+type failure struct{ of *arbiter.Error }
+
+func (f failure) Error() string { return f.of.Text }
+
+// Unwrap gives the error that has no wire's form yet.
+func (f failure) Unwrap() error { return f.of }
+
+// GRPCStatus is the error as gRPC carries it.
+func (f failure) GRPCStatus() *status.Status {
+	s := status.New(grpcCode(f.of.Code), f.of.Text)
+	if with, err := s.WithDetails(details(f.of)...); err == nil {
 		s = with
 	}
-	return s.Err()
+	return s
 }
+
+// toStatus is what the services return for an error.
+func toStatus(err error) error { return failure{asError(err)} }
 
 // toConnect is an error as the Connect protocol carries it.
 func toConnect(err error) error {

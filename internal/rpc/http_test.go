@@ -379,6 +379,10 @@ func TestGoingDown(t *testing.T) {
 			t.Errorf("%s: %d %v %s", path, resp.StatusCode, resp.Header, body)
 		}
 	}
+	if resp, body := w.get(t, "/api/v1/budgets"); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" ||
+		object(t, body)["reason"] != "draining" || object(t, body)["retry_after_ms"] != 1000.0 {
+		t.Errorf("GET: %d %v %s", resp.StatusCode, resp.Header, body)
+	}
 	x.push(commitFrame(1, lease.GetLeaseId(), 5))
 	if f := <-frames; f.GetError().GetReason() != "draining" || f.GetError().GetRetryAfterMs() != 1000 {
 		t.Errorf("%v", f)

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -37,7 +36,7 @@ func read[I any, PI interface {
 		}
 		out, err := call(r.Context(), in)
 		if err != nil {
-			writeProblem(w, r, fromStatus(err))
+			writeProblem(w, r, err)
 			return
 		}
 		body, err := toJSON.Marshal(out)
@@ -96,22 +95,4 @@ func scalar(f protoreflect.FieldDescriptor, value string) (protoreflect.Value, e
 		return protoreflect.ValueOfUint64(n), err
 	}
 	return protoreflect.Value{}, strconv.ErrSyntax
-}
-
-// fromStatus turns the gRPC status of our own service back into the error it was made of.
-func fromStatus(err error) *arbiter.Error {
-	st := status.Convert(err)
-	e := &arbiter.Error{Code: arbiter.CodeUnavailable, Reason: "internal", Text: st.Message()}
-	for code, s := range statuses {
-		if s.grpc == st.Code() && code != arbiter.CodeConflict {
-			e.Code = code
-		}
-	}
-	for _, d := range st.Details() {
-		switch d := d.(type) {
-		case interface{ GetReason() string }:
-			e.Reason = d.GetReason()
-		}
-	}
-	return e
 }
