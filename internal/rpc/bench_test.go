@@ -144,6 +144,11 @@ func benchEcho(b *testing.B, n int) {
 	})
 }
 
+// perEntry reports how many commands share a journal entry, which is what a sync of the disk costs.
+func perEntry(b *testing.B, w *world, commands int) {
+	b.ReportMetric(float64(b.N*commands)/float64(max(w.engine.Stats()[0].Entries, 1)), "commands/entry")
+}
+
 func unaryLease(w *world) error {
 	for {
 		_, err := w.lease.RequestLease(context.Background(), benchRequest())
@@ -159,6 +164,7 @@ func benchUnary(b *testing.B, n int) {
 	callers(b, n, func() func() error {
 		return func() error { return unaryLease(w) }
 	})
+	perEntry(b, w, 1)
 }
 
 func BenchmarkEcho1(b *testing.B)    { benchEcho(b, 1) }
@@ -211,12 +217,14 @@ func (l *lessor) lease(id uint64) error {
 
 // BenchmarkSession256 counts whole leases of 256 callers on one session. Compare with the calls of BenchmarkEcho256.
 func BenchmarkSession256(b *testing.B) {
-	l := newLessor(b, benchWorld(b), 256)
+	w := benchWorld(b)
+	l := newLessor(b, w, 256)
 	var turn atomic.Uint64
 	callers(b, 256, func() func() error {
 		id := turn.Add(1)
 		return func() error { return l.lease(id) }
 	})
+	perEntry(b, w, 2)
 }
 
 // BenchmarkBeside alternates short rounds of the arbiter and of the echo, so that both meet the same machine whatever else it does, and
