@@ -45,6 +45,9 @@ func TestMain(m *testing.M) {
 //	fill FILE BYTES            make a file of that many bytes
 //	flip PATTERN OFFSET        change one bit of the first file that matches
 //	certify CERT KEY           make a certificate of 127.0.0.1, its own authority
+//	mount DIR OPTIONS          a file system in memory there, with these options (size=16m); again with remount,... Condition: [mount]
+//	gorge FILE                 make a file that takes all the room of its file system
+//	flood BODY TEXT            ask for leases by 16 callers at once until an answer has the text; %d in the body is a number each time
 //	occupy VAR                 take a port and put its address into the variable
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -57,13 +60,16 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Getuid() == 0, nil
+			case "mount":
+				return mayMount(), nil
 			}
 			return false, fmt.Errorf("unknown condition %s", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "server": serverUp, "begin": begin, "signal": signalTo, "ended": ended, "until": until, "fetch": fetch, "post": post, "load": load, "fill": fill, "occupy": occupy, "certify": certify, "flip": flip,
+			"exits": exits, "server": serverUp, "begin": begin, "signal": signalTo, "ended": ended, "until": until, "fetch": fetch, "post": post, "load": load, "fill": fill, "occupy": occupy, "certify": certify, "flip": flip, "mount": mount, "gorge": gorge, "flood": flood,
 		},
 		RequireExplicitExec: true,
 		Deadline:            time.Now().Add(3 * time.Minute), // a command that hangs must not hold the whole run
