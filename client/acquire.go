@@ -12,7 +12,9 @@ import (
 // Acquire asks for a lease and waits for the answer, for room up to MaxWait.
 // Errors: *DeniedError, *DeferredError, *RefusedError, *UnavailableError (when
 // no fallback is set for the pool), the cause of ctx, or a request that cannot
-// be sent. A grant that comes after ctx has ended is given back.
+// be sent. A grant that comes after ctx has ended is given back: by this client
+// where the answer still reaches it, else by the arbiter, and after an RPC the
+// client asks once more in the background whether there is one.
 //
 // Every lease must be ended with Commit, CommitLater or Release. Until then it
 // is extended by itself.

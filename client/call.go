@@ -48,36 +48,17 @@ type Func func(ctx context.Context, l *Lease) (Usage, error)
 // beyond the patience), *RefusedError, *UnavailableError, the cause of ctx.
 func (a *Agent) Call(ctx context.Context, spec CallSpec, fn Func) error {
 	a.sums.calls.Add(1)
-	patience := spec.Patience
-	if patience == 0 {
-		patience = a.opts.Patience
-	}
-	waiting := ctx // for everything before the call, never the call itself
-	if patience > 0 {
-		var cancel context.CancelFunc
-		waiting, cancel = context.WithTimeoutCause(ctx, patience, errPatience)
-		defer cancel()
-	}
+	waiting, cancel := a.waiting(ctx, spec)
+	defer cancel()
 	var (
 		request = a.request(spec)
 		after   time.Duration // what the last answer asks to wait
 		local   int           // tries without an arbiter
 	)
 	for requeues := 0; ; {
-		lease, err := a.acquire(waiting, spec, request, after)
-		var later *DeferredError
-		if errors.As(err, &later) {
-			request.Ticket, after = later.Ticket, max(later.RetryAfter, minDeferral)
-			if len(later.Ticket) == 0 {
-				after = max(after, later.Delay)
-			}
-			if deadline, ok := waiting.Deadline(); ok && time.Until(deadline) < after {
-				return fmt.Errorf("agent %s: %w", a.opts.ID, err)
-			}
-			continue
-		}
+		lease, err := a.obtain(waiting, spec, request, after)
 		if err != nil {
-			return fmt.Errorf("agent %s: %w", a.opts.ID, err)
+			return err
 		}
 		again, err := a.run(ctx, lease, fn)
 		if again == nil {
@@ -95,6 +76,39 @@ func (a *Agent) Call(ctx context.Context, spec CallSpec, fn Func) error {
 			return err
 		}
 		request.Ticket, after = again.ticket, again.wait
+	}
+}
+
+// waiting is the context of everything before a call, never of the call itself.
+func (a *Agent) waiting(ctx context.Context, spec CallSpec) (context.Context, context.CancelFunc) {
+	patience := spec.Patience
+	if patience == 0 {
+		patience = a.opts.Patience
+	}
+	if patience <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, patience, errPatience)
+}
+
+// obtain waits out deferrals until there is a lease or ctx would end first.
+func (a *Agent) obtain(ctx context.Context, spec CallSpec, r Request, after time.Duration) (*Lease, error) {
+	for {
+		lease, err := a.acquire(ctx, spec, r, after)
+		if err == nil {
+			return lease, nil
+		}
+		var later *DeferredError
+		if !errors.As(err, &later) {
+			return nil, fmt.Errorf("agent %s: %w", a.opts.ID, err)
+		}
+		r.Ticket, after = later.Ticket, max(later.RetryAfter, minDeferral)
+		if len(later.Ticket) == 0 {
+			after = max(after, later.Delay)
+		}
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < after {
+			return nil, fmt.Errorf("agent %s: %w", a.opts.ID, err)
+		}
 	}
 }
 

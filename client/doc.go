@@ -10,7 +10,9 @@
 //
 // [Agent] does the same with everything a well-behaved agent owes its fleet:
 // it listens to backpressure, waits where it is told to, sheds low-priority
-// work, and ends each lease exactly once, whatever happens to the call.
+// work, and ends each lease exactly once, whatever happens to the call. [Transport]
+// does so for an http.Client: a provider's own library then takes leases
+// without knowing.
 //
 // # Who said no
 //
