@@ -40,6 +40,7 @@ type stream struct {
 	startBy   int64
 	generated bool
 	lateness  string // when calls arrive: "early", "late", "any" or "trap": late at first, then at once
+	loyal     bool   // every call is made: nothing of the window is wasted; those of each other minute are reserved first, and extended
 	n         int
 	calls     []*call
 	tokens    []*arrival // what the token window is about
@@ -95,6 +96,9 @@ func (f *stream) ask(tb failer, input, output int64) bool {
 	tb.Helper()
 	f.n++
 	r := Request{Lease: leaseID(f.n), Input: Tokens(input), Output: Tokens(output), Priority: Critical, Deferred: f.pick("deferred", 4) == 0}
+	if f.loyal {
+		r.Deferred = f.now/Minute%2 == 0
+	}
 	if err := f.decide(tb, &r); err != nil {
 		tb.Fatalf("request: %v", err)
 	}
@@ -109,9 +113,15 @@ func (f *stream) ask(tb failer, input, output int64) bool {
 		f.send(c, f.now)
 	}
 	c.end = [...]string{"commit", "commit", "commit", "cancel", "not sent", "silence"}[f.pick("end", 6)]
+	if f.loyal {
+		c.end = "commit"
+	}
 	c.next = f.now + int64(f.pick("next", 40))*100*Millisecond
 	if c.reserved && f.startBy > 0 {
 		c.next = f.now + int64(f.pick("activate", int(f.startBy/Millisecond)+500))*Millisecond
+		if f.loyal {
+			c.next = f.now + f.startBy*7/10
+		}
 	}
 	return true
 }
@@ -160,14 +170,14 @@ func (f *stream) move(tb failer, c *call) (done bool) {
 func (f *stream) begin(tb failer, c *call) (done bool) {
 	tb.Helper()
 	switch way := f.pick("begin", 5); {
-	case way == 0 && c.extended < 3:
+	case (way < 2 || f.loyal) && c.extended < 3:
 		c.extended++
 		if f.decide(tb, &Extend{Lease: c.id, Arrival: f.now}) == nil {
 			f.paths["extended"]++
-			c.next += f.startBy / 2
+			c.next += f.startBy * 7 / 10
 			return false
 		}
-	case way == 1:
+	case way == 2 && !f.loyal:
 		f.paths["never begun"]++
 		return true
 	}
@@ -219,6 +229,9 @@ func TestWindowNeverOverfull(t *testing.T) {
 					seed++
 					p := windowPolicy(900, 300_000, startBy, burst, generated)
 					f := newStream(t, newSeed(seed), p, lateness)
+					if startBy > 0 && burst == Whole {
+						f.loyal = true
+					}
 					for end := f.now + minutes*Minute; f.now < end; {
 						switch f.pick("mood", 12) {
 						case 0:

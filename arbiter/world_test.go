@@ -221,7 +221,7 @@ func (g *ghost) over(id int, now int64, sent bool) {
 
 func worldActions() []action {
 	list := []action{
-		{"10 s", func(x *explorer, g *ghost) bool { return x.wait(g, 10*Second) }},
+		{"7 s", func(x *explorer, g *ghost) bool { return x.wait(g, 7*Second) }},
 		{"31 s", func(x *explorer, g *ghost) bool { return x.wait(g, 31*Second) }},
 		{"tick", func(x *explorer, _ *ghost) bool {
 			x.decide(&Tick{})
