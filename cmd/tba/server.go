@@ -134,7 +134,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 	s.http = rpc.NewHTTPServer(s.api.HTTP(nil))
 	s.http.TLSConfig, s.tls = cert, cert != nil
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
-	s.serve(identity.NewAddresses(float64(o.config.PerAddress.Rate), int(o.config.PerAddress.Burst), o.config.PerAddressSet))
+	s.serve()
 	s.api.SetServing(true)
 	s.ops.Watch(s.pools, s.pools)
 	s.ops.SetReady(s.pools.Ready)
@@ -144,9 +144,9 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 }
 
 // serve runs both servers until their listeners close.
-func (s *server) serve(connections *identity.Addresses) {
+func (s *server) serve() {
 	go func() {
-		if err := s.grpc.Serve(identity.Listener(s.ports.grpc, connections)); err != nil {
+		if err := s.grpc.Serve(identity.Listener(s.ports.grpc, s.api.Addresses)); err != nil {
 			s.failed <- fmt.Errorf("serve gRPC on %s: %w", s.ports.grpc.Addr(), err)
 		}
 	}()

@@ -60,6 +60,11 @@ func (a *Addresses) TakeHost(remote string) (wait time.Duration, ok bool) {
 	return a.take(parseHost(remote))
 }
 
+// Limits reports whether remote is limited at all, for callers that count often.
+func (a *Addresses) Limits(remote net.Addr) bool {
+	return a != nil && (a.loopback || !addrOf(remote).IsLoopback())
+}
+
 // Spent reports whether remote has no event left, without counting one.
 func (a *Addresses) Spent(remote net.Addr) (wait time.Duration, spent bool) {
 	if a == nil {

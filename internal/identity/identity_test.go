@@ -194,7 +194,8 @@ func TestListenerLimitsConnections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := Listener(inner, NewAddresses(1e-6, 1, true))
+	limit := NewAddresses(1e-6, 1, true)
+	l := Listener(inner, func() *Addresses { return limit })
 	defer l.Close()
 	accepted := make(chan net.Conn, 2)
 	go func() {

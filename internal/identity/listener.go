@@ -6,17 +6,14 @@ import (
 )
 
 // Listener wraps inner so that a connection from an address that opens them too fast is closed at once, before anything is read from it.
-// A nil limit changes nothing.
-func Listener(inner net.Listener, limit *Addresses) net.Listener {
-	if limit == nil {
-		return inner
-	}
+// limit is asked for the limits in force at each connection; a nil answer limits nobody.
+func Listener(inner net.Listener, limit func() *Addresses) net.Listener {
 	return &limitedListener{Listener: inner, limit: limit}
 }
 
 type limitedListener struct {
 	net.Listener
-	limit *Addresses
+	limit func() *Addresses
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
@@ -25,7 +22,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := l.limit.Take(c.RemoteAddr()); ok {
+		if _, ok := l.limit().Take(c.RemoteAddr()); ok {
 			return c, nil
 		}
 		c.Close()

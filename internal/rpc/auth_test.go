@@ -180,3 +180,30 @@ func TestFailedAuthenticationsAreLimited(t *testing.T) {
 		t.Errorf("a right key from the same address: %v", err)
 	}
 }
+
+// TestRateLimitOfGRPC: calls and the frames of a session count alike, and a change of the limits counts at once.
+func TestRateLimitOfGRPC(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{opts: Options{Addresses: identity.NewAddresses(0.001, 3, true)}})
+	x := openSession(t, w.lease) // one
+	frames := x.reader()
+	x.push(requestFrame(1, &tbav1.LeaseRequest{AgentId: "a"})) // two
+	if f := <-frames; f.GetLease() == nil {
+		t.Fatalf("%v", f)
+	}
+	w.grant(t, &tbav1.LeaseRequest{AgentId: "a"}) // three
+	_, err := w.lease.RequestLease(t.Context(), &tbav1.LeaseRequest{AgentId: "a"})
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("unary: %v", err)
+	}
+	x.push(requestFrame(2, &tbav1.LeaseRequest{AgentId: "a"}))
+	if f := <-frames; f.GetId() != 2 || f.GetError().GetReason() != "rate_limited" || f.GetError().GetRetryAfterMs() <= 0 {
+		t.Errorf("frame: %v", f)
+	}
+	w.server.SetAddresses(nil)
+	w.grant(t, &tbav1.LeaseRequest{AgentId: "a"})
+	x.push(requestFrame(3, &tbav1.LeaseRequest{AgentId: "a"}))
+	if f := <-frames; f.GetLease() == nil {
+		t.Errorf("after the change: %v", f)
+	}
+}

@@ -55,10 +55,8 @@ func NewHTTPServer(handler http.Handler) *http.Server {
 // bounded limits an address, a body and each write.
 func (s *Server) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wait, ok := s.addresses.Load().TakeHost(r.RemoteAddr); !ok {
-			e := arbiter.Errorf(arbiter.CodeResource, "rate_limited", "too many requests from your address: ask again in %v, or raise limits.per_address in the file", wait.Round(time.Millisecond))
-			e.RetryAfter = int64(wait)
-			s.refuse(w, r, e)
+		if wait, ok := s.gate.addresses.Load().TakeHost(r.RemoteAddr); !ok {
+			s.refuse(w, r, rateLimited(wait))
 			return
 		}
 		out := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}

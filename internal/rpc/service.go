@@ -46,7 +46,7 @@ type Options struct {
 	Feed   Feed
 	// Keys are auth.keys; nil serves everybody as identity.Local, for loopback only (identity.CheckBind).
 	Keys *identity.Keyring
-	// Addresses limits requests per address on the HTTP port; nil limits nobody.
+	// Addresses limits requests per address on both ports, each frame of a session as one; nil limits nobody.
 	Addresses *identity.Addresses
 	// FailedAuth limits failed authentications per address; nil takes 1 a second, 20 at once, loopback exempt.
 	FailedAuth *identity.Addresses
@@ -75,7 +75,6 @@ type Server struct {
 	started time.Time
 
 	gate          gate
-	addresses     atomic.Pointer[identity.Addresses]
 	health        *health.Server
 	connectErrors *connect.ErrorWriter
 	policies      sync.Map // pool → *knownPolicy
@@ -105,7 +104,7 @@ func New(o Options) *Server {
 	}
 	s.gate.failed = o.FailedAuth
 	s.gate.keys.Store(o.Keys)
-	s.addresses.Store(o.Addresses)
+	s.gate.addresses.Store(o.Addresses)
 	s.arbiter.Server, s.admin.Server = s, s
 	s.SetServing(false)
 	return s
@@ -115,7 +114,10 @@ func New(o Options) *Server {
 func (s *Server) SetKeys(keys *identity.Keyring) { s.gate.keys.Store(keys) }
 
 // SetAddresses replaces the limits per address.
-func (s *Server) SetAddresses(a *identity.Addresses) { s.addresses.Store(a) }
+func (s *Server) SetAddresses(a *identity.Addresses) { s.gate.addresses.Store(a) }
+
+// Addresses is the limits per address in force, nil for none. The listener of the gRPC port counts connections by them too.
+func (s *Server) Addresses() *identity.Addresses { return s.gate.addresses.Load() }
 
 // Drain tells the sessions that the process ends within closesIn, and health checks that it takes no new work. Calls go on.
 func (s *Server) Drain(closesIn time.Duration) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -35,6 +36,7 @@ type session struct {
 	*Server
 	stream grpc.BidiStreamingServer[tbav1.SessionRequest, tbav1.SessionResponse]
 	caller *identity.Caller
+	remote net.Addr
 	pipe   *engine.Pipe
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -92,7 +94,7 @@ func (s *arbiterService) Session(stream grpc.BidiStreamingServer[tbav1.SessionRe
 		return toStatus(err)
 	}
 	x := &session{
-		Server: s.Server, stream: stream, caller: c, pipe: s.engine.NewPipe(sessionCalls),
+		Server: s.Server, stream: stream, caller: c, remote: remoteOf(stream.Context()), pipe: s.engine.NewPipe(sessionCalls),
 		notices: make(chan notice, 256),
 		waiting: map[uint64]uint64{}, watches: map[uint64]context.CancelFunc{},
 		held: map[arbiter.LeaseID]*followed{}, pools: map[string]*followed{},
@@ -158,10 +160,18 @@ func recvFault(err error) error {
 func (x *session) submit(frames []frameIn) error {
 	x.tags, x.ops = x.tags[:0], x.ops[:0]
 	x.requests, x.commits = sized(x.requests, len(frames)), sized(x.commits, len(frames))
+	limit := x.gate.addresses.Load()
+	limited := limit.Limits(x.remote)
 	for i := range frames {
 		f := &frames[i]
 		if f.id == 0 {
 			return invalid("frames.id", "missing", "0: give each frame an id, answers carry it")
+		}
+		if limited {
+			if wait, ok := limit.Take(x.remote); !ok {
+				x.answerError(f.id, rateLimited(wait))
+				continue
+			}
 		}
 		call := sessionCall{frame: f.id, kind: f.call}
 		op, ok, err := x.translate(f, &call)
