@@ -54,7 +54,7 @@ func (s *State) Apply(f *Fact) {
 		s.set(hold, max(*hold, f.At)) // a later, shorter hint never shortens a longer one
 		s.rungEvent(EventThrottled, f.Rung, Event{Lease: f.Lease, Dim: f.Health.Dim, Until: *hold})
 	case FactBreakerMoved:
-		s.applyBreaker(f)
+		s.moveBreaker(f.Rung, f.Lease, f.Health)
 	case FactPolicyAdopted:
 		s.applyPolicy(f)
 	case FactPeriodRolled:
@@ -205,6 +205,7 @@ func (s *State) applyRevoke(f *Fact) {
 		s.unsend(l)
 		s.leave(l, amounts{}, amounts{})
 		s.enter(l, Returned, 0)
+		s.neverProbed(l)
 		s.dueAt(slot, l, f.End.Forget)
 	} else {
 		s.enter(l, RevokedPhase, 0)
@@ -212,8 +213,16 @@ func (s *State) applyRevoke(f *Fact) {
 	s.leaseEvent(EventLeaseRevoked, l, s.now)
 }
 
-func (s *State) applyBreaker(f *Fact) {
-	b, h := &s.rungs.at(f.Rung).breaker, &f.Health
+// neverProbed gives the permit of a probe back whose call never began, however late that is seen.
+func (s *State) neverProbed(l *lease) {
+	if b := &s.rungs.at(l.rung).breaker; BreakerState(b.state) == BreakerProbing && b.probe() == l.id {
+		s.moveBreaker(l.rung, l.id, s.unprobed(l))
+	}
+}
+
+// moveBreaker brings a rung's breaker where a fact, or an end that time brought, says.
+func (s *State) moveBreaker(rung uint32, lease LeaseID, h HealthFact) {
+	b := &s.rungs.at(rung).breaker
 	low, high := splitID(h.Probe)
 	s.set(&b.probeLow, low)
 	s.set(&b.probeHigh, high)
@@ -224,7 +233,7 @@ func (s *State) applyBreaker(f *Fact) {
 	s.set(&b.epoch, h.Epoch)
 	if moved {
 		s.set(&b.moved, s.now)
-		s.rungEvent(EventBreaker, f.Rung, Event{Lease: f.Lease, State: h.State, Until: h.Until})
+		s.rungEvent(EventBreaker, rung, Event{Lease: lease, State: h.State, Until: h.Until})
 	}
 }
 

@@ -249,6 +249,7 @@ func (s *State) end(slot uint32, l *lease) {
 		s.unsend(l)
 		s.leave(l, amounts{}, amounts{})
 		s.enter(l, Returned, 0)
+		s.neverProbed(l)
 		s.dueAt(slot, l, at+l.commitBy)
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Active, RevokedPhase:

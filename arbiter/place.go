@@ -445,7 +445,10 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 	}
 	if c.health.probe {
 		flags |= FlagProbe
-		b := &rung.breaker
+		b := s.breaker(rung)
+		if BreakerState(rung.breaker.state) == BreakerProbing { // the probe before never answered
+			d.fact(Fact{Kind: FactBreakerMoved, Rung: r.number, Lease: rung.breaker.probe(), Health: HealthFact{State: BreakerOpen, Failures: b.failures, Until: b.until, Epoch: b.epoch}})
+		}
 		d.fact(Fact{Kind: FactBreakerMoved, Rung: r.number, Lease: q.Lease, Health: HealthFact{
 			State: BreakerProbing, Failures: b.failures, Epoch: b.epoch, Probe: q.Lease, Until: s.now + max(minProbeWait, rung.latency.p99)}})
 	}

@@ -140,9 +140,10 @@ func (s *State) RungRows() []RungRow {
 
 func (s *State) rungRow(number uint32) RungRow {
 	r, rung, h := s.rules.rungs[number], s.rungs.at(number), s.health(number)
+	b := s.breaker(rung)
 	row := RungRow{
 		Number: number, Provider: s.rules.providers[r.provider].name, Model: r.model.Name, Headroom: s.rateHeadroom(r, h),
-		Breaker: BreakerState(rung.breaker.state), Failures: rung.breaker.failures,
+		Breaker: BreakerState(b.state), Failures: b.failures,
 		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open, ShadowCalls: rung.shadowed[DimNone],
 	}
 	if h.reason != ReasonNone {

@@ -136,7 +136,7 @@ func (s *State) health(number uint32) health {
 	if r.exhausted > s.now {
 		return health{reason: ReasonExhausted, until: r.exhausted}
 	}
-	held, b := r.heldUntil(), &r.breaker
+	held, b := r.heldUntil(), s.breaker(r)
 	shut := BreakerState(b.state) != BreakerClosed
 	until := b.until // of a probe: until then it may answer
 	if !shut {
@@ -164,7 +164,7 @@ func (r *rung) heldUntil() int64 {
 func (s *State) providerOpen(provider uint32) int64 {
 	var open, until int64
 	for _, number := range s.rules.byProviderRow[provider] {
-		if b := &s.rungs.at(number).breaker; BreakerState(b.state) != BreakerClosed {
+		if b := s.breaker(s.rungs.at(number)); BreakerState(b.state) != BreakerClosed {
 			open++
 			if until == 0 || b.until < until {
 				until = b.until
@@ -177,9 +177,32 @@ func (s *State) providerOpen(provider uint32) int64 {
 	return until
 }
 
+// breaker is a rung's breaker as it stands now: a probe that has not answered by its deadline has failed then. The next probe's grant
+// writes it down.
+func (s *State) breaker(r *rung) breaker {
+	b := r.breaker
+	if BreakerState(b.state) == BreakerProbing && b.until <= s.now {
+		b.state, b.failures, b.epoch, b.probeLow, b.probeHigh = int64(BreakerOpen), b.failures+1, b.epoch+1, 0, 0
+		b.until += recoveryWait(&s.rules.policy.Breaker, b.failures, b.epoch)
+	}
+	return b
+}
+
+// probing reports whether the lease is the probe whose answer a rung waits for.
+func (s *State) probing(l *lease) bool {
+	b := s.breaker(s.rungs.at(l.rung))
+	return BreakerState(b.state) == BreakerProbing && b.probe() == l.id
+}
+
+// unprobed gives the permit of a probe back that ended without a verdict: the next request is the probe.
+func (s *State) unprobed(l *lease) HealthFact {
+	b := &s.rungs.at(l.rung).breaker
+	return HealthFact{State: BreakerOpen, Failures: b.failures, Until: s.now, Epoch: b.epoch}
+}
+
 // verdict says what an outcome tells about the rung: the fact that moves its breaker, if any.
 func (s *State) verdict(number uint32, l *lease, ok bool, d *Decision) {
-	b := &s.rungs.at(number).breaker
+	b := s.breaker(s.rungs.at(number))
 	state := BreakerState(b.state)
 	isProbe := state == BreakerProbing && b.probe() == l.id
 	if state != BreakerClosed && !isProbe || l.granted < b.moved && !isProbe {

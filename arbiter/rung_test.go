@@ -292,8 +292,21 @@ func TestBreakerVerdicts(t *testing.T) {
 		t.Fatalf("beside the probe: %v", got)
 	}
 	now += minProbeWait
-	if got := k.do(t, at(now), requestOf(23)); got.Answer.Flags != FlagProbe {
+	got := k.do(t, at(now), requestOf(23)) // the probe never answered: it has failed, and the wait doubles
+	if wait := got.Answer.RetryAfter; got.Answer.Check.Reason != ReasonBreaker || wait < 8*Second || wait > 12*Second {
 		t.Fatalf("the probe never answered: %v", got)
+	}
+	k.do(t, at(now), &Signal{Lease: leaseID(21), FirstByte: true}) // too late
+	if state() == BreakerClosed {
+		t.Fatalf("%s by a late probe", state())
+	}
+	epoch := k.w.rungs.at(0).breaker.epoch
+	now += got.Answer.RetryAfter
+	if got := k.do(t, at(now), requestOf(23)); got.Answer.Flags != FlagProbe {
+		t.Fatalf("the second probe: %v", got)
+	}
+	if b := &k.w.rungs.at(0).breaker; b.epoch != epoch+1 || b.failures != 4 {
+		t.Errorf("after an unanswered probe: epoch %d, want %d; %d failures, want 4", b.epoch, epoch+1, b.failures)
 	}
 	k.do(t, at(now), &Signal{Lease: leaseID(21), FirstByte: true}) // the first probe: too late
 	if state() != BreakerProbing {
@@ -304,4 +317,52 @@ func TestBreakerVerdicts(t *testing.T) {
 		t.Fatalf("%s after the first byte", state())
 	}
 	k.grant(t, now, requestOf(24))
+}
+
+// TestProbeGivesItsPermitBack when it ends without a verdict: the next request is the probe, at once.
+func TestProbeGivesItsPermitBack(t *testing.T) {
+	t.Parallel()
+	p := onePolicy()
+	p.Breaker = Breaker{Failures: 1, Recovery: 5 * Second}
+	p.Lease.StartBy = 2 * Second
+	commit := func(o Outcome) Command { return &Commit{Lease: leaseID(2), Outcome: o} }
+	release := func(o Outcome) Command { return &Release{Lease: leaseID(2), Outcome: o} }
+	for _, c := range []struct {
+		name     string
+		deferred bool
+		end      Command // nil: the call never begins
+		state    BreakerState
+	}{
+		{"commit cancelled", false, commit(OutcomeCancelled), BreakerOpen},
+		{"commit not sent", false, commit(OutcomeNotSent), BreakerOpen},
+		{"commit unset", false, commit(OutcomeUnset), BreakerOpen},
+		{"release unset", false, release(OutcomeUnset), BreakerOpen},
+		{"release cancelled", false, release(OutcomeCancelled), BreakerOpen},
+		{"release not sent", true, release(OutcomeNotSent), BreakerOpen},
+		{"never begun", true, nil, BreakerOpen},
+		{"revoked before it began", true, &Revoke{Lease: leaseID(2)}, BreakerOpen},
+		{"revoked", false, &Revoke{Lease: leaseID(2)}, BreakerProbing},
+		{"commit ok", false, commit(OutcomeOK), BreakerClosed},
+		{"commit usage", false, &Commit{Lease: leaseID(2), HasActual: true, Actual: 10}, BreakerClosed},
+		{"activated", true, &Signal{Lease: leaseID(2), Activate: true}, BreakerProbing},
+	} {
+		k := openDesk(t, p)
+		k.grant(t, Hour, requestOf(1))
+		k.do(t, at(Hour), &Commit{Lease: leaseID(1), HasActual: true, Outcome: OutcomeError})
+		now := Hour + 7*Second
+		r := requestOf(2)
+		r.Deferred = c.deferred
+		if got := k.do(t, at(now), r); got.Answer.Flags != FlagProbe {
+			t.Fatalf("%s: no probe: %v", c.name, got)
+		}
+		if now += 3 * Second; c.end != nil {
+			now -= 2 * Second
+			k.do(t, at(now), c.end)
+		}
+		got := k.do(t, at(now), requestOf(3))
+		if state := k.w.RungRows()[0].Breaker; c.state == BreakerOpen && (got.Answer.Flags != FlagProbe || state != BreakerProbing) ||
+			c.state == BreakerProbing && got.Answer.Check.Reason != ReasonBreaker || c.state == BreakerClosed && (got.Answer.Flags != 0 || state != BreakerClosed) {
+			t.Errorf("%s: the next request: %v, breaker %s", c.name, got, state)
+		}
+	}
 }

@@ -91,6 +91,7 @@ func (s *State) commitFacts(c *Commit, l *lease, usage Usage, tokens Tokens, nan
 		outcome = OutcomeOK // a client that tells no outcome but what was used: the provider answered
 	}
 	s.signalled(l, outcome, &c.Signal, d)
+	s.unheard(l, outcome, d)
 	d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos, d.Answer.Flags = Recorded, tokens, nanos, flags&commitFlags
 }
 
@@ -258,6 +259,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 		Forget: max(s.now, l.deadline) + l.commitBy, // as long as a bill may come
 	}})
 	s.signalled(l, c.Outcome, &c.Signal, d)
+	s.unheard(l, c.Outcome, d)
 	d.Answer.Result, d.Answer.Flags = Released, flags
 	if c.Outcome == OutcomeThrottled || c.Outcome == OutcomeExhausted { // an earlier, longer wait stands
 		rung := s.rungs.at(l.rung)
@@ -357,6 +359,13 @@ func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision)
 			d.fact(Fact{Kind: FactThrottled, Rung: number, Lease: l.id, At: until, Health: h})
 		}
 		s.verdict(l.rung, l, true, d) // it answered: healthy
+	}
+}
+
+// unheard gives the permit of a probe back that ended with an outcome that says nothing about the provider.
+func (s *State) unheard(l *lease, o Outcome, d *Decision) {
+	if (o == OutcomeUnset || o == OutcomeCancelled || o == OutcomeNotSent) && s.probing(l) {
+		d.fact(Fact{Kind: FactBreakerMoved, Rung: l.rung, Lease: l.id, Health: s.unprobed(l)})
 	}
 }
 
