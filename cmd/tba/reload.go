@@ -89,6 +89,7 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 	}
 	s.api.SetKeys(keys)
 	s.api.SetAddresses(perAddress(c))
+	s.names.Store(c)
 	for _, w := range c.Warnings {
 		s.log.Warn("configuration", "warning", w.String())
 	}

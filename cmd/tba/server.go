@@ -37,9 +37,10 @@ type server struct {
 	tls   bool   // on the HTTP and gRPC ports
 
 	drainTimeout time.Duration
-	inForce      *config.Config         // of the reloader's goroutine, once it runs
-	configError  atomic.Pointer[string] // why the file on disk is not in force
-	failed       chan error             // a port that stopped serving
+	inForce      *config.Config                // of the reloader's goroutine, once it runs
+	names        atomic.Pointer[config.Config] // inForce for whoever asks for models
+	configError  atomic.Pointer[string]        // why the file on disk is not in force
+	failed       chan error                    // a port that stopped serving
 }
 
 // startOptions say what to start.
@@ -67,6 +68,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		return nil, err
 	}
 	s := &server{log: o.log, inForce: o.config, drainTimeout: time.Duration(settings.DrainTimeout), failed: make(chan error, 3)}
+	s.names.Store(o.config)
 	if s.ports, err = bind(settings.Listen, keys); err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 	}
 	kind, _, _ := strings.Cut(settings.Journal, ":")
 	s.api = rpc.New(rpc.Options{
-		Engine: s.pools, Reader: s.pools, Feed: s.pools, Keys: keys, Addresses: perAddress(o.config), Logger: s.log,
+		Engine: s.pools, Reader: s.pools, Feed: s.pools, Keys: keys, Addresses: perAddress(o.config), Models: s.model, Logger: s.log,
 		About: rpc.About{
 			Version: build().Version, Journal: kind, Writer: writerName(os.Getpid()), Warnings: o.warnings,
 			ConfigError: func() string {
@@ -141,6 +143,20 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 	s.log.Info("ready", "http", s.ports.http.Addr().String(), "grpc", s.ports.grpc.Addr().String(), "ops", s.ports.ops.Addr().String(),
 		"pools", s.pools.Pools(), "journal", settings.Journal, "version", build().Version)
 	return s, nil
+}
+
+// model is the name that the policy in force has for a model, at the preferred provider if that has it.
+func (s *server) model(pool, provider, id string) (string, error) {
+	p, ok := s.names.Load().Pool(pool)
+	if !ok {
+		return id, nil // gone from the file, served until the next start
+	}
+	if provider != "" {
+		if name, err := p.ModelID(provider, id); err == nil {
+			return name, nil
+		}
+	}
+	return p.ModelID("", id)
 }
 
 // serve runs both servers until their listeners close.

@@ -22,6 +22,20 @@ func (p *Pool) Upstream(name string) (Upstream, bool) {
 // With a fallback price an id that nobody knows comes back as it is. Errors: [*catalog.UnpricedError], which names the nearest
 // known id; another error for a provider that the pool does not have.
 func (p *Pool) ModelID(provider, id string) (string, error) {
+	for i := range p.Policy.Providers { // most ids are written as the policy has them
+		known := &p.Policy.Providers[i]
+		if provider != "" && known.Name != provider {
+			continue
+		}
+		if alias := p.Upstreams[i].aliases[id]; alias != "" {
+			return alias, nil
+		}
+		for j := range known.Models {
+			if known.Models[j].Name == id && id != "" {
+				return id, nil
+			}
+		}
+	}
 	var names []string
 	found := false
 	for i := range p.Policy.Providers {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
-	"github.com/token-budget-arbiter/tba/internal/catalog"
 	"github.com/token-budget-arbiter/tba/internal/engine"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
@@ -32,9 +31,9 @@ type pressure struct {
 	delay int32
 }
 
-// toResponse writes a decision into an empty m as the wire carries it. now is the pool's logical time, for the rest of a repeated lease's life. asked is the model
-// of the request, for the text of a refusal.
-func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure, model string) {
+// toResponse writes a decision into an empty m as the wire carries it. now is the pool's logical time, for the rest of a
+// repeated lease's life.
+func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure) {
 	m.Status = tbav1.LeaseStatus(a.Status)
 	m.Backpressure, m.RecommendedDelayMs = p.level, p.delay
 	m.Replayed = a.Flags&arbiter.FlagRepeat != 0
@@ -65,7 +64,7 @@ func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure
 		m.RetryAfterMs = ceilMillis(a.RetryAfter)
 		m.TtlSeconds = int32(min((m.RetryAfterMs+999)/1000, 1<<31-1))
 	}
-	m.Message = explain(a, m, model)
+	m.Message = explain(a, m)
 }
 
 // limitName names the limit that refused as Admin does: "global", "provider/openai", "class/batch".
@@ -93,17 +92,10 @@ func limitUnit(c *arbiter.Check) string {
 }
 
 // explain is the refusal in words: what, where, the figures, what to do.
-func explain(a *arbiter.Answer, m *tbav1.LeaseResponse, model string) string {
+func explain(a *arbiter.Answer, m *tbav1.LeaseResponse) string {
 	c := &a.Check
 	var b strings.Builder
 	switch c.Reason {
-	case arbiter.ReasonUnpricedModel:
-		fmt.Fprintf(&b, "model %q has no price", model)
-		if near := nearestModel(model); near != "" {
-			fmt.Fprintf(&b, "; did you mean %q?", near)
-		}
-		b.WriteString(" Name a model of the catalogue, or give it a price in the file")
-		return b.String()
 	case arbiter.ReasonTooLarge:
 		fmt.Fprintf(&b, "the request is larger than %s allows at any time", orThis(m.LimitName))
 	case arbiter.ReasonBreaker:
@@ -141,18 +133,6 @@ func orThis(name string) string {
 		return "every provider"
 	}
 	return name
-}
-
-// nearestModel is the catalogue's id that resembles an unknown one most, or "".
-func nearestModel(model string) string {
-	if model == "" {
-		return ""
-	}
-	var ids []string
-	for _, m := range catalog.Embedded().Models() {
-		ids = append(append(ids, m.ID), m.Aliases...)
-	}
-	return catalog.Nearest(model, ids)
 }
 
 // commitFlags are the flags of an answer that a commit reports, in the order of the wire.

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -128,14 +129,31 @@ func TestCommitsThatAreRefused(t *testing.T) {
 	}
 }
 
-func TestUnpricedModelNamesTheNearest(t *testing.T) {
+// TestModelNames: a request is decided under the policy's name of its model, and a refusal names the nearest of the operator's list.
+func TestModelNames(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, setup{})
-	out, err := w.lease.RequestLease(t.Context(), &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10, Model: "claude-sonet-5"})
+	w := newWorld(t, setup{opts: Options{Models: func(pool, provider, model string) (string, error) {
+		switch model {
+		case "gpt-5.4-2026-03-01":
+			return "gpt-5.4", nil
+		case "claude-sonnet-5":
+			return model, nil
+		}
+		return "", fmt.Errorf("unpriced model %q of pool %s; did you mean %q?", model, pool, "house-model")
+	}}})
+	m := &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10, Model: "gpt-5.4-2026-03-01", PreferredProvider: "openai", RequestId: "r"}
+	lease := w.grant(t, m)
+	if lease.GetAssignedModel() != "gpt-5.4" {
+		t.Errorf("dated: %v", lease)
+	}
+	if again := w.grant(t, m); again.GetLeaseId() != lease.GetLeaseId() || !again.GetReplayed() {
+		t.Errorf("again: %v", again)
+	}
+	out, err := w.lease.RequestLease(t.Context(), &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10, Model: "hause-model"})
 	if err != nil || out.GetStatus() != tbav1.LeaseStatus_DENIED || out.GetReason() != "unpriced_model" {
 		t.Fatalf("%v, %v", out, err)
 	}
-	if !strings.Contains(out.GetMessage(), `did you mean "claude-sonnet-5"?`) {
+	if !strings.Contains(out.GetMessage(), `unpriced model "hause-model" of pool default; did you mean "house-model"?`) {
 		t.Errorf("message: %s", out.GetMessage())
 	}
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -34,6 +35,11 @@ func (s *Server) requestOp(m *tbav1.LeaseRequest, c *identity.Caller, r *arbiter
 	}
 	if err := toRequest(m, c, policy, r); err != nil {
 		return engine.Op{}, err
+	}
+	if r.Model != "" { // after the fingerprint: a reload that renames a model makes no other request of a repeat
+		if name, err := s.models(pool, r.Provider, r.Model); err == nil {
+			r.Model = name
+		}
 	}
 	r.Lease = engine.NewLeaseID(c.Principal, m.GetAgentId(), m.GetRequestId())
 	return engine.Op{
@@ -147,10 +153,22 @@ func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, 
 	if o.Answer.Flags&arbiter.FlagRepeat != 0 {
 		now = s.now(pool)
 	}
-	toResponse(m, &o.Answer, now, pressureOf(o), model)
+	toResponse(m, &o.Answer, now, pressureOf(o))
+	if o.Answer.Status != arbiter.Granted && o.Answer.Check.Reason == arbiter.ReasonUnpricedModel {
+		m.Message = s.unpriced(pool, model)
+	}
 	m.LeaseToken, m.Ticket = o.Token, o.Ticket
 	m.DecisionId = formatDecision(o.Decision)
 	return m
+}
+
+// unpriced says why a model has no price, with the nearest one of the operator's list.
+func (s *Server) unpriced(pool, model string) string {
+	const cure = ". Name a model of the catalogue, or give it a price in the file"
+	if _, err := s.models(pool, "", model); err != nil {
+		return err.Error() + cure
+	}
+	return fmt.Sprintf("unpriced model %q", cut(model)) + cure
 }
 
 // formatDecision is DecisionID.String without the reflection: every answer has one.

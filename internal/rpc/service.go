@@ -50,6 +50,10 @@ type Options struct {
 	Addresses *identity.Addresses
 	// FailedAuth limits failed authentications per address; nil takes 1 a second, 20 at once, loopback exempt.
 	FailedAuth *identity.Addresses
+	// Models turns a model as a caller writes it (an alias, with a date at its end) into the name that the pool's policy has for it, at the
+	// preferred provider, "" for any. An error names the nearest known one; the request is then decided as it is. nil takes all names as
+	// they are. It is called for each request that names a model.
+	Models func(pool, provider, model string) (string, error)
 	// Logger receives operator actions. nil discards.
 	Logger *slog.Logger
 	// About describes the process for GetStatus.
@@ -70,6 +74,7 @@ type Server struct {
 	engine  Decider
 	reader  Reader
 	feed    Feed
+	models  func(pool, provider, model string) (string, error)
 	log     *slog.Logger
 	about   About
 	started time.Time
@@ -97,8 +102,11 @@ func New(o Options) *Server {
 	if o.FailedAuth == nil {
 		o.FailedAuth = identity.NewAddresses(1, 20, false)
 	}
+	if o.Models == nil {
+		o.Models = func(_, _, model string) (string, error) { return model, nil }
+	}
 	s := &Server{
-		engine: o.Engine, reader: o.Reader, feed: o.Feed, log: o.Logger, about: o.About, started: time.Now(),
+		engine: o.Engine, reader: o.Reader, feed: o.Feed, models: o.Models, log: o.Logger, about: o.About, started: time.Now(),
 		health: newHealth(), connectErrors: newConnectErrors(),
 		draining: make(chan struct{}), closed: make(chan struct{}),
 	}
