@@ -163,8 +163,9 @@ type Answer struct {
 	// Tokens and Nanos are what a commit recorded (with Conflict: what was recorded first).
 	Tokens Tokens
 	Nanos  Nanos
-	// Revoked is how many leases a Revoke told to stop.
+	// Revoked is how many leases a Revoke told to stop. More says that the tree has others: send the same command again.
 	Revoked int
+	More    bool
 	// Next is where the next Tick goes on.
 	Next uint32
 }

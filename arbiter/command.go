@@ -198,7 +198,8 @@ type Signal struct {
 	Signal              ProviderSignal
 }
 
-// Revoke tells a holder to stop; the lease stays counted until it commits or ends. Tree revokes its children too.
+// Revoke tells a holder to stop; the lease stays counted until it commits or ends. Tree revokes all that descend from it too, 1,024 a
+// command: while Answer.More is true the caller sends it again.
 type Revoke struct {
 	Lease LeaseID
 	Tree  bool

@@ -201,3 +201,46 @@ func TestEndsAreBounded(t *testing.T) {
 		t.Errorf("%d held, %d ended", g.Held, len(k.w.Events()))
 	}
 }
+
+// TestRevokeTreeInParts: a tree of any size is revoked, so many at a time, and in one walk over the table however deep it is.
+func TestRevokeTreeInParts(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	k := newDesk("pool")
+	k.do(t, at(Hour), onePolicy().adopt(t, day(at(Hour).Wall)))
+	var b batch
+	b.t = at(Hour)
+	for i := n; i > 0; i-- { // children before their parents, 1,000 deep
+		r := requestOf(i)
+		if i > 3 {
+			r.Parent = leaseID(i - 3)
+		}
+		if i == 2 || i == 3 {
+			r.Parent = leaseID(1)
+		}
+		b.commands = append(b.commands, r)
+	}
+	b.commands = append(b.commands, requestOf(n+1))
+	k.run(t, &b)
+	total, parts := 0, 0
+	for more := true; more; parts++ {
+		got := k.do(t, at(Hour+Second), &Revoke{Lease: leaseID(1), Tree: true})
+		if got.Err != nil || got.Answer.Revoked > 1024 || got.Facts != got.Answer.Revoked {
+			t.Fatalf("part %d: %v", parts, got)
+		}
+		bytes := 0
+		for _, p := range k.log[len(k.log)-1].payloads {
+			bytes += len(p)
+		}
+		if bytes > 100_000 {
+			t.Errorf("part %d takes %d bytes of an entry", parts, bytes)
+		}
+		total, more = total+got.Answer.Revoked, got.Answer.More
+	}
+	if c := k.w.Counts(); total != n || parts != 3 || c.Phases[Active] != 1 {
+		t.Errorf("%d revoked in %d parts, %d still active; want %d in 3, and the stranger", total, parts, c.Phases[Active], n)
+	}
+	if got := k.do(t, at(Hour+Second), &Revoke{Lease: leaseID(1), Tree: true}); got.Answer.Revoked != 0 || got.Answer.More {
+		t.Errorf("once more: %v", got)
+	}
+}

@@ -392,27 +392,71 @@ func (s *State) holdFor(o Outcome, sig *ProviderSignal) int64 {
 	return defaultHold
 }
 
+// maxRevoked bounds the leases that one Revoke tells to stop, so that its facts fit one journal entry.
+const maxRevoked = 1024
+
 func (s *State) decideRevoke(c *Revoke, d *Decision) *Error {
-	if s.find(c.Lease) == nil {
+	l, root := s.findSlot(c.Lease)
+	if l == nil {
 		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted or has been forgotten")
 	}
-	todo, seen := []LeaseID{c.Lease}, map[LeaseID]bool{c.Lease: true} // parents are named by callers: they may form a ring
-	for i := 0; i < len(todo); i++ {
-		l := s.find(todo[i])
-		if l.phase() == Reserved || l.phase() == Active {
-			d.fact(Fact{Kind: FactRevoked, Lease: l.id, End: EndFact{Forget: max(s.now, l.deadline) + l.commitBy}})
-			d.Answer.Revoked++
-		}
-		if !c.Tree {
-			break
-		}
+	s.revoke(l, root, d)
+	if c.Tree {
+		tree := kinship{state: s, known: make([]kin, s.leases.n)}
+		tree.known[root] = inTree
 		for slot := range s.leases.n {
-			if child := s.leases.at(slot); child.parent == todo[i] && child.phase() != PhaseNone && !seen[child.id] {
-				seen[child.id] = true
-				todo = append(todo, child.id)
+			if l := s.leases.at(slot); l.phase() != Reserved && l.phase() != Active || slot == root || !tree.has(slot) {
+				continue
 			}
+			if d.Answer.Revoked == maxRevoked {
+				d.Answer.More = true
+				break
+			}
+			s.revoke(s.leases.at(slot), slot, d)
 		}
 	}
-	d.Answer.Lease = s.leaseState(s.find(c.Lease))
+	d.Answer.Lease = s.leaseState(l)
 	return nil
+}
+
+// revoke emits the fact for a lease that can still be told to stop.
+func (s *State) revoke(l *lease, slot uint32, d *Decision) {
+	if l.phase() != Reserved && l.phase() != Active {
+		return
+	}
+	d.fact(Fact{Kind: FactRevoked, Lease: l.id, slot: slot, End: EndFact{Forget: max(s.now, l.deadline) + l.commitBy}})
+	d.Answer.Revoked++
+}
+
+// kinship finds which leases descend from one: each lease is asked for its parent at most once. Parents are named by callers: they
+// may be unknown or form a ring.
+type kinship struct {
+	state *State
+	known []kin // by slot
+	walk  []uint32
+}
+
+type kin uint8
+
+const (
+	kinUnknown kin = iota
+	inTree
+	outside // or on the present walk, which then is a ring
+)
+
+func (k *kinship) has(slot uint32) bool {
+	k.walk = k.walk[:0]
+	for k.known[slot] == kinUnknown {
+		k.known[slot] = outside
+		k.walk = append(k.walk, slot)
+		parent, ok := k.state.leaseIndex.get(&k.state.leases, k.state.leases.at(slot).parent)
+		if !ok {
+			break
+		}
+		slot = parent
+	}
+	for _, w := range k.walk {
+		k.known[w] = k.known[slot]
+	}
+	return k.known[slot] == inTree
 }

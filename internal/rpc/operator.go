@@ -34,15 +34,19 @@ func (s *adminService) RevokeLease(ctx context.Context, m *tbav1.RevokeLeaseRequ
 	}); err != nil {
 		return nil, toStatus(err)
 	}
-	out, fault := s.engine.Do(ctx, engine.Op{Pool: pool, Command: &arbiter.Revoke{Lease: id, Tree: m.GetTree()}})
-	if fault == nil && out.Answer.Result == arbiter.UnknownLease {
-		fault = arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease in pool %s", pool)
+	revoked := 0
+	for more := true; more; { // a large tree takes several commands
+		out, fault := s.engine.Do(ctx, engine.Op{Pool: pool, Command: &arbiter.Revoke{Lease: id, Tree: m.GetTree()}})
+		if fault == nil && out.Answer.Result == arbiter.UnknownLease {
+			fault = arbiter.Errorf(arbiter.CodeNotFound, "unknown_lease", "lease_id: no such lease in pool %s", pool)
+		}
+		if fault != nil {
+			return nil, toStatus(s.refused(fault))
+		}
+		revoked, more = revoked+out.Answer.Revoked, out.Answer.More
 	}
-	if fault != nil {
-		return nil, toStatus(s.refused(fault))
-	}
-	s.log.InfoContext(ctx, "lease revoked", "actor", c.Name, "pool", pool, "lease", m.GetLeaseId(), "tree", m.GetTree(), "revoked", out.Answer.Revoked, "reason", cleanText(m.GetReason()))
-	return &tbav1.RevokeLeaseResponse{LeaseIds: ids[:min(len(ids), out.Answer.Revoked)]}, nil
+	s.log.InfoContext(ctx, "lease revoked", "actor", c.Name, "pool", pool, "lease", m.GetLeaseId(), "tree", m.GetTree(), "revoked", revoked, "reason", cleanText(m.GetReason()))
+	return &tbav1.RevokeLeaseResponse{LeaseIds: ids[:min(len(ids), revoked)]}, nil
 }
 
 // revocable lists the lease and, with tree, the leases under it, as far as they can still be told to stop.
