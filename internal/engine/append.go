@@ -135,14 +135,15 @@ func (p *pool) prove(pos journal.Position) (fate, error) {
 	}
 }
 
-// pause reports false when the pool is closed meanwhile.
+// pause reports false when the pool is closed meanwhile. A drain goes on as
+// long as it has time.
 func (p *pool) pause(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-p.quit:
+	case <-p.ctx.Done():
 		return false
 	}
 }

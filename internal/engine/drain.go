@@ -4,24 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
-// saveTimeout bounds the last snapshot of a pool.
-const saveTimeout = 30 * time.Second
+// saveTimeout bounds the last appends and the last snapshot of a drain.
+const saveTimeout = 20 * time.Second
 
 // Drain takes the engine down in order: requests are refused (CodeUnavailable,
 // retry after 1 s), commits and extensions go on until no lease runs or
 // Options.DrainTimeout or ctx is over; then each pool is snapshotted and
-// closed. The error says what could not be saved; nothing that was answered is
-// lost by it. Close the store afterwards.
+// closed, all at the same time, which takes at most 25 s more however long the
+// journal is silent. The error says what could not be saved; nothing that was
+// answered is lost by it. Close the store afterwards.
 func (e *Engine) Drain(ctx context.Context) error {
 	e.mu.Lock()
 	e.draining = true
 	e.mu.Unlock()
 	leases, cancel := context.WithTimeout(ctx, e.opts.DrainTimeout)
 	defer cancel()
-	var faults []error
 	names := e.Pools()
 	for _, name := range names {
 		if p, err := e.find(name); err == nil {
@@ -30,22 +31,40 @@ func (e *Engine) Drain(ctx context.Context) error {
 			p.inbox.nudge()
 		}
 	}
-	for _, name := range names {
+	faults := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
 		p, err := e.find(name)
 		if err != nil {
 			continue
 		}
-		p.awaitLeases(leases)
-		if err := p.closeWithin(ctx); err != nil {
-			faults = append(faults, fmt.Errorf("drain pool %s: %w", name, err))
-		}
+		wg.Go(func() {
+			p.awaitLeases(leases)
+			if err := p.closeWithin(ctx); err != nil {
+				faults[i] = fmt.Errorf("drain pool %s: %w", name, err)
+			}
+		})
 	}
+	wg.Wait()
 	e.forget(names)
 	return errors.Join(faults...)
 }
 
-// awaitLeases returns when no lease runs, or when ctx ends.
+// awaitLeases returns when no lease runs, or when ctx ends, whoever holds the
+// follower meanwhile.
 func (p *pool) awaitLeases(ctx context.Context) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.followLeases(ctx)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+func (p *pool) followLeases(ctx context.Context) {
 	for {
 		seq := p.follow.handed()
 		if p.follow.wait(ctx, seq) != nil {
@@ -64,19 +83,23 @@ func (p *pool) awaitLeases(ctx context.Context) {
 }
 
 // Close stops all pools at once, without snapshots. What was answered is in
-// the journals. A second Close does nothing.
+// the journals. The error says that a journal has not let go of its writer. A
+// second Close does nothing.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.draining = true
 	e.mu.Unlock()
 	names := e.Pools()
-	for _, name := range names {
+	faults := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
 		if p, err := e.find(name); err == nil {
-			p.close()
+			wg.Go(func() { faults[i] = p.close() })
 		}
 	}
+	wg.Wait()
 	e.forget(names)
-	return nil
+	return errors.Join(faults...)
 }
 
 func (e *Engine) forget(names []string) {

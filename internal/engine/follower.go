@@ -79,7 +79,7 @@ func (f *follower) push(it item) {
 		}
 	}
 	if behind {
-		_ = f.wait(context.Background(), f.target-1) // rare: a reader holds the state for seconds
+		_ = f.wait(f.p.ctx, f.target-1) // rare: a reader holds the state for seconds
 	}
 }
 

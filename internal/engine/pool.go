@@ -118,8 +118,7 @@ func (e *Engine) Open(ctx context.Context, name string, policy *arbiter.Policy) 
 	p.start()
 	if policy != nil {
 		if err := p.adopt(ctx, policy, true); err != nil {
-			p.close()
-			return fmt.Errorf("open pool %s: %w", name, err)
+			return fmt.Errorf("open pool %s: %w", name, errors.Join(err, p.close()))
 		}
 	}
 	e.mu.Lock()
@@ -242,41 +241,50 @@ func (p *pool) start() {
 	go p.run()
 }
 
-// close stops writer and follower. What was answered is in the journal.
-func (p *pool) close() {
+// close stops writer and follower. What was answered is in the journal. The
+// error says that one of them does not end, because the journal or a reader of
+// the state does not let it go: it is left behind.
+func (p *pool) close() error {
 	p.once.Do(func() {
 		p.inbox.close(errClosed(p.name))
 		close(p.quit)
 		p.cancel()
 	})
-	<-p.done
-	<-p.follow.done
+	timer := time.NewTimer(closeTimeout)
+	defer timer.Stop()
+	for _, done := range [...]chan struct{}{p.done, p.follow.done} {
+		select {
+		case <-done:
+		case <-timer.C:
+			return fmt.Errorf("pool %s: the journal has not let go of the writer for %s", p.name, closeTimeout)
+		}
+	}
+	return nil
 }
 
-// closeSaved is close with a last snapshot, for which it waits. ctx bounds the
-// wait for the writer, whose append may hang.
+// closeTimeout bounds the wait for writer and follower, who have been told to
+// stop at once.
+const closeTimeout = 5 * time.Second
+
+// closeSaved is close with a last snapshot, for which it waits until ctx ends.
 func (p *pool) closeSaved(ctx context.Context) (err error) {
 	select {
 	case p.saving <- struct{}{}: // no other snapshot from here on
 	case <-ctx.Done():
-		p.close()
-		return fmt.Errorf("wait for the snapshot under way: %w", ctx.Err())
+		return errors.Join(fmt.Errorf("wait for the snapshot under way: %w", ctx.Err()), p.close())
 	}
 	p.once.Do(func() {
 		p.inbox.close(errClosed(p.name))
 		p.final = make(chan error, 1)
 		close(p.quit)
-		select {
-		case <-p.done:
-			err = <-p.final
+		select { // the writer's last appends, then the snapshot
+		case err = <-p.final:
 		case <-ctx.Done():
-			err = fmt.Errorf("wait for the journal: %w", ctx.Err())
+			err = fmt.Errorf("wait for the last snapshot: %w", ctx.Err())
 		}
 		p.cancel()
 	})
-	<-p.done
-	<-p.follow.done
-	return err
+	return errors.Join(err, p.close())
 }
 
 // run is the writer.
@@ -291,7 +299,7 @@ func (p *pool) run() {
 		select {
 		case <-p.quit:
 			if p.final != nil { // drained: what was accepted is still decided
-				for p.take(); p.round(); {
+				for p.take(); p.round() && p.ctx.Err() == nil; {
 				}
 			}
 			return

@@ -165,7 +165,11 @@ func (p *pool) leaveSnapshot() {
 	if p.final == nil {
 		return
 	}
-	if _, broken := p.health.faults(); broken != nil {
+	_, broken := p.health.faults()
+	if broken == nil {
+		broken = p.ctx.Err()
+	}
+	if broken != nil {
 		p.final <- broken
 		<-p.saving
 		return
