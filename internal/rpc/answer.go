@@ -31,8 +31,8 @@ type pressure struct {
 	delay int32
 }
 
-// toResponse writes a decision into an empty m as the wire carries it. now is the pool's logical time, for the rest of a
-// repeated lease's life.
+// toResponse writes a decision into an empty m as the wire carries it. now is the logical time of the decision: a
+// repeated lease was granted before it.
 func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure) {
 	m.Status = tbav1.LeaseStatus(a.Status)
 	m.Backpressure, m.RecommendedDelayMs = p.level, p.delay
@@ -40,7 +40,7 @@ func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure
 	if a.Status == arbiter.Granted {
 		l := &a.Lease
 		if a.Flags&arbiter.FlagRepeat == 0 {
-			now = l.Granted
+			now = l.Granted // a dry run has no other
 		}
 		m.LeaseId = engine.FormatLeaseID(l.Lease)
 		m.AssignedProvider, m.AssignedModel = l.Provider, l.Model
@@ -103,7 +103,7 @@ func explain(a *arbiter.Answer, m *tbav1.LeaseResponse) string {
 	case arbiter.ReasonHold:
 		fmt.Fprintf(&b, "%s asked to wait", orThis(m.LimitName))
 	case arbiter.ReasonExhausted:
-		fmt.Fprintf(&b, "the account at %s is used up", orThis(m.LimitName))
+		fmt.Fprintf(&b, "the account at %s is used up, or its key is refused", orThis(m.LimitName))
 	case arbiter.ReasonQueue:
 		b.WriteString("older or higher requests wait for the same room")
 	case arbiter.ReasonClass:

@@ -12,12 +12,11 @@ const (
 	maxID      = 128                  // bytes of an id
 	maxText    = 256                  // bytes of a text for people
 	maxToken   = engine.MaxTokenBytes // bytes of a lease token or ticket
-	maxSettle  = 256                  // commits that ride on one request
+	maxSettle  = 64                   // commits that ride on one request
 	maxHeaders = 64                   // limit headers of a provider signal
-	maxFrames  = 4096                 // frames of one session message
 	maxWaitMS  = 3_600_000            // 1 h: longest blocking wait
-	maxDayMS   = 86_400_000           // 24 h: longest call, deadline and extension
-	maxHoldMS  = 31_622_400_000       // 366 days: longest wait a provider is believed
+	maxDayMS   = 86_400_000           // 24 h: longest call
+	maxHoldMS  = 31_622_400_000       // 366 days: longest wait a provider is believed, and longest deadline
 	maxMessage = 256 << 10            // bytes of one message
 )
 

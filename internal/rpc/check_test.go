@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -15,6 +17,7 @@ import (
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/engine"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
+	"github.com/token-budget-arbiter/tba/internal/identity"
 )
 
 // violation is the field that an INVALID_ARGUMENT names, or the code when it is something else.
@@ -58,11 +61,11 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"min_tokens":                func(m *tbav1.LeaseRequest) { m.MinTokens = 1001 },
 		"min_tokens ":               func(m *tbav1.LeaseRequest) { m.MinTokens = -5 },
 		"max_wait_ms":               func(m *tbav1.LeaseRequest) { m.MaxWaitMs = -1 },
-		"max_wait_ms ":              func(m *tbav1.LeaseRequest) { m.MaxWaitMs = math.MaxInt64 },
+		"max_wait_ms ":              func(m *tbav1.LeaseRequest) { m.MaxWaitMs = 3_600_001 },
 		"deadline_ms":               func(m *tbav1.LeaseRequest) { m.DeadlineMs = math.MaxInt64 },
 		"parent_lease_id":           func(m *tbav1.LeaseRequest) { m.ParentLeaseId = "x" },
 		"ticket":                    func(m *tbav1.LeaseRequest) { m.Ticket = make([]byte, 5000) },
-		"settle":                    func(m *tbav1.LeaseRequest) { m.Settle = make([]*tbav1.LeaseCommit, 257) },
+		"settle":                    func(m *tbav1.LeaseRequest) { m.Settle = make([]*tbav1.LeaseCommit, 65) },
 	} {
 		m := &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 1000}
 		change(m)
@@ -122,6 +125,8 @@ func TestCommitsThatAreRefused(t *testing.T) {
 	check(t, "long reason", violation(err), "reason")
 	_, err = w.lease.ExtendLease(ctx, &tbav1.ExtendLeaseRequest{LeaseId: lease.GetLeaseId(), TtlMs: -1})
 	check(t, "negative extension", violation(err), "ttl_ms")
+	_, err = w.lease.ExtendLease(ctx, &tbav1.ExtendLeaseRequest{LeaseId: lease.GetLeaseId(), TtlMs: 1000})
+	check(t, "wanted extension", violation(err), "ttl_ms")
 	// None of it has touched the lease.
 	out, err := w.lease.CommitLease(ctx, &tbav1.LeaseCommit{LeaseId: lease.GetLeaseId(), ActualTokens: proto.Int64(1<<53 - 1)})
 	if err != nil || out.GetResult() != tbav1.CommitResponse_RECORDED || out.GetRecordedTokens() != 1<<53-1 {
@@ -155,6 +160,52 @@ func TestModelNames(t *testing.T) {
 	}
 	if !strings.Contains(out.GetMessage(), `unpriced model "hause-model" of pool default; did you mean "house-model"?`) {
 		t.Errorf("message: %s", out.GetMessage())
+	}
+}
+
+// TestStatusAlone: what a provider's status says where the holder gives no outcome.
+func TestStatusAlone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		status  int32
+		outcome arbiter.Outcome
+		hold    time.Duration
+		teaches bool
+	}{
+		{200, arbiter.OutcomeOK, 0, true},
+		{400, arbiter.OutcomeOK, 0, false},
+		{401, arbiter.OutcomeExhausted, 5 * time.Minute, false},
+		{403, arbiter.OutcomeExhausted, 5 * time.Minute, false},
+		{402, arbiter.OutcomeExhausted, 0, false},
+		{404, arbiter.OutcomeOK, 0, false},
+		{429, arbiter.OutcomeThrottled, 0, false},
+		{500, arbiter.OutcomeError, 0, false},
+	} {
+		var c arbiter.Commit
+		err := toCommit(&tbav1.LeaseCommit{LeaseId: engine.FormatLeaseID(arbiter.LeaseID{1}), LatencyMs: 20, ProviderSignal: &tbav1.ProviderSignal{Status: tt.status}}, identity.Local, &c)
+		if err != nil || c.Outcome != tt.outcome || c.Signal.RetryAfter != int64(tt.hold) || (c.Latency > 0) != tt.teaches {
+			t.Errorf("%d: outcome %d, hold %v, latency %v, %v", tt.status, c.Outcome, time.Duration(c.Signal.RetryAfter), time.Duration(c.Latency), err)
+		}
+	}
+}
+
+// TestRefusedKeyShutsTheModel: other calls do not run into the same refusal, and the events tell the operator.
+func TestRefusedKeyShutsTheModel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{policy: testPolicy(func(p *arbiter.Policy) { p.Providers = p.Providers[:1] })})
+	lease := w.grant(t, &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10})
+	if _, err := w.lease.CommitLease(t.Context(), &tbav1.LeaseCommit{
+		LeaseId: lease.GetLeaseId(), ActualTokens: proto.Int64(0), ProviderSignal: &tbav1.ProviderSignal{Status: http.StatusUnauthorized},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	out, err := w.lease.RequestLease(t.Context(), &tbav1.LeaseRequest{AgentId: "a", EstimatedTokens: 10})
+	if err != nil || out.GetReason() != "exhausted" || !strings.Contains(out.GetMessage(), "its key is refused") {
+		t.Errorf("next: %v, %v", out, err)
+	}
+	events, err := w.admin.ListEvents(t.Context(), &tbav1.ListEventsRequest{Types: []string{"throttled"}})
+	if err != nil || len(events.GetEvents()) != 1 || events.GetEvents()[0].GetProvider() != "openai" {
+		t.Errorf("events: %v, %v", events, err)
 	}
 }
 

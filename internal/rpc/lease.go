@@ -149,11 +149,7 @@ func pressureOf(o *engine.Outcome) pressure {
 
 // leaseResponse writes an outcome into an empty m.
 func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
-	now := o.Answer.Lease.Granted
-	if o.Answer.Flags&arbiter.FlagRepeat != 0 {
-		now = s.now(pool)
-	}
-	toResponse(m, &o.Answer, now, pressureOf(o))
+	toResponse(m, &o.Answer, o.Now, pressureOf(o))
 	if o.Answer.Status != arbiter.Granted && o.Answer.Check.Reason == arbiter.ReasonUnpricedModel {
 		m.Message = s.unpriced(pool, model)
 	}
@@ -241,7 +237,7 @@ func (s *arbiterService) ExtendLease(ctx context.Context, m *tbav1.ExtendLeaseRe
 	if fault != nil {
 		return nil, toStatus(s.refused(fault))
 	}
-	return toExtendResponse(&out.Answer, s.now(op.Pool), pressureOf(&out)), nil
+	return toExtendResponse(&out.Answer, out.Now, pressureOf(&out)), nil
 }
 
 // SignalLease reports an event of a running call.

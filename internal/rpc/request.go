@@ -24,7 +24,7 @@ func checkRequest(m *tbav1.LeaseRequest) *arbiter.Error {
 		checkModel("model", m.GetModel()),
 		checkID("ladder", m.GetLadder()),
 		checkDuration("max_wait_ms", m.GetMaxWaitMs(), maxWaitMS),
-		checkDuration("deadline_ms", m.GetDeadlineMs(), maxDayMS),
+		checkDuration("deadline_ms", m.GetDeadlineMs(), maxHoldMS),
 		checkBytes("ticket", len(m.GetTicket()), maxToken),
 		checkAmount("min_tokens", m.GetMinTokens()),
 	); err != nil {
@@ -132,6 +132,9 @@ func toCommit(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) *ar
 		}
 	}
 	cmd.Outcome, cmd.Signal, err = toOutcome(m.GetOutcome(), m.GetProviderSignal())
+	if cmd.Signal.Status >= http.StatusBadRequest { // how fast a provider refuses says nothing of how long its calls take
+		cmd.Latency, cmd.FirstByte = 0, 0
+	}
 	return err
 }
 
@@ -181,8 +184,10 @@ func toExtend(m *tbav1.ExtendLeaseRequest, c *identity.Caller) (arbiter.Extend, 
 	if err != nil {
 		return arbiter.Extend{}, err
 	}
+	if m.GetTtlMs() != 0 {
+		return arbiter.Extend{}, invalid("ttl_ms", "bad_duration", "%d: this server sets the lifetime itself, by lease.ttl of the file or by what it has learned: leave it 0, the answer tells", m.GetTtlMs())
+	}
 	return arbiter.Extend{Lease: id, Principal: c.Principal}, firstError(
-		checkDuration("ttl_ms", m.GetTtlMs(), maxDayMS),
 		checkBytes("lease_token", len(m.GetLeaseToken()), maxToken),
 		checkID("pool", m.GetPool()),
 	)
@@ -248,6 +253,9 @@ func toOutcome(o tbav1.LeaseCommit_Outcome, s *tbav1.ProviderSignal) (arbiter.Ou
 	}
 	if outcome == arbiter.OutcomeUnset {
 		outcome = outcomeOfStatus(s.GetStatus())
+		if refusesKey(s.GetStatus()) && signal.RetryAfter == 0 {
+			signal.RetryAfter = keyHold
+		}
 	}
 	return outcome, signal, nil
 }
@@ -267,6 +275,14 @@ func waitInHeaders(headers map[string]string) time.Duration {
 	return max(wait, 0)
 }
 
+// keyHold is how long a model stays shut after its provider refused our key: then one call finds out whether somebody has replaced it.
+const keyHold = 5 * 60 * arbiter.Second
+
+// refusesKey reports whether a status says that our credential is bad: every call until it is replaced would fail alike.
+func refusesKey(status int32) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
 // outcomeOfStatus is the coarse reading of an HTTP status. 529 is how Anthropic says overloaded; a body's finer word comes as an outcome.
 func outcomeOfStatus(status int32) arbiter.Outcome {
 	switch {
@@ -274,7 +290,7 @@ func outcomeOfStatus(status int32) arbiter.Outcome {
 		return arbiter.OutcomeUnset
 	case status == http.StatusTooManyRequests:
 		return arbiter.OutcomeThrottled
-	case status == http.StatusPaymentRequired:
+	case status == http.StatusPaymentRequired, refusesKey(status):
 		return arbiter.OutcomeExhausted
 	case status == http.StatusServiceUnavailable || status == 529:
 		return arbiter.OutcomeOverloaded
@@ -283,7 +299,7 @@ func outcomeOfStatus(status int32) arbiter.Outcome {
 	case status >= 500:
 		return arbiter.OutcomeError
 	}
-	return arbiter.OutcomeOK // a 4xx is the caller's fault: the provider is healthy
+	return arbiter.OutcomeOK // another 4xx is the caller's fault: the provider is healthy
 }
 
 // cut shortens a value for an error text.

@@ -189,15 +189,6 @@ func (s *Server) policy(pool string) (*arbiter.Policy, *arbiter.Error) {
 	return k.policy, nil
 }
 
-// now is the logical time of a pool, 0 when it cannot be had: lifetimes then look over.
-func (s *Server) now(pool string) (now int64) {
-	_ = s.view(context.Background(), pool, func(st *arbiter.State) error { // 0 is what the caller makes of a fault
-		now = st.Now()
-		return nil
-	})
-	return now
-}
-
 func (s *Server) view(ctx context.Context, pool string, fn func(*arbiter.State) error) *arbiter.Error {
 	if err := s.reader.View(ctx, pool, fn); err != nil {
 		return asError(s.refused(err))

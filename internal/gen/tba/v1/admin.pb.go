@@ -85,7 +85,12 @@ type ListBudgetsRequest struct {
 	// Pool.
 	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Closed period. Empty: the current one.
-	PeriodId      string `protobuf:"bytes,2,opt,name=period_id,json=periodId,proto3" json:"period_id,omitempty"`
+	PeriodId string `protobuf:"bytes,2,opt,name=period_id,json=periodId,proto3" json:"period_id,omitempty"`
+	// At most this many rows, at most 1,000. 0: 1,000.
+	Limit int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// next_page_token of the page before, with the same period. Empty: the first
+	// page.
+	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -134,13 +139,29 @@ func (x *ListBudgetsRequest) GetPeriodId() string {
 	return ""
 }
 
-// ListBudgetsResponse lists budgets.
+func (x *ListBudgetsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListBudgetsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// ListBudgetsResponse lists budgets, parents first.
 type ListBudgetsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The rows.
 	Budgets []*Budget `protobuf:"bytes,1,rep,name=budgets,proto3" json:"budgets,omitempty"`
 	// Ids of the closed periods that are kept, oldest first.
 	ClosedPeriods []string `protobuf:"bytes,2,rep,name=closed_periods,json=closedPeriods,proto3" json:"closed_periods,omitempty"`
+	// Asks for the next page. Empty: this is the last one.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,6 +210,13 @@ func (x *ListBudgetsResponse) GetClosedPeriods() []string {
 	return nil
 }
 
+func (x *ListBudgetsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Budget is one node of the budget tree in one unit.
 type Budget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -224,9 +252,11 @@ type Budget struct {
 	ShadowOver int64 `protobuf:"varint,15,opt,name=shadow_over,json=shadowOver,proto3" json:"shadow_over,omitempty"`
 	// Requests that a shadowed limit would have refused.
 	ShadowRefused int64 `protobuf:"varint,16,opt,name=shadow_refused,json=shadowRefused,proto3" json:"shadow_refused,omitempty"`
-	// Limit of the configuration, where an override is in force. 0: none is.
+	// Limit of the configuration, where an override is in force. 0: none is,
+	// which is always so until budgets can be raised by an operator.
 	DeclaredLimit int64 `protobuf:"varint,17,opt,name=declared_limit,json=declaredLimit,proto3" json:"declared_limit,omitempty"`
-	// True: the period is closed and no commit can change it any more.
+	// True: the period is closed and no commit can change it any more. Such
+	// periods are in the archive of the journal; of those listed none is final.
 	Final bool `protobuf:"varint,18,opt,name=final,proto3" json:"final,omitempty"`
 	// Pool.
 	Pool          string `protobuf:"bytes,19,opt,name=pool,proto3" json:"pool,omitempty"`
@@ -3009,13 +3039,17 @@ var File_tba_v1_admin_proto protoreflect.FileDescriptor
 
 const file_tba_v1_admin_proto_rawDesc = "" +
 	"\n" +
-	"\x12tba/v1/admin.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\x1a\x12tba/v1/lease.proto\"E\n" +
+	"\x12tba/v1/admin.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\x1a\x12tba/v1/lease.proto\"z\n" +
 	"\x12ListBudgetsRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n" +
-	"\tperiod_id\x18\x02 \x01(\tR\bperiodId\"f\n" +
+	"\tperiod_id\x18\x02 \x01(\tR\bperiodId\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\"\x8e\x01\n" +
 	"\x13ListBudgetsResponse\x12(\n" +
 	"\abudgets\x18\x01 \x03(\v2\x0e.tba.v1.BudgetR\abudgets\x12%\n" +
-	"\x0eclosed_periods\x18\x02 \x03(\tR\rclosedPeriods\"\xbb\x04\n" +
+	"\x0eclosed_periods\x18\x02 \x03(\tR\rclosedPeriods\x12&\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\"\xbb\x04\n" +
 	"\x06Budget\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +

@@ -569,10 +569,11 @@ type LeaseRequest struct {
 	// grant.
 	MinTokens int64 `protobuf:"varint,21,opt,name=min_tokens,json=minTokens,proto3" json:"min_tokens,omitempty"`
 	// How long the server may hold the request while there is no room. 0: answer
-	// at once.
+	// at once. At most 1 h.
 	MaxWaitMs int64 `protobuf:"varint,22,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	// Time left in which a lease is still of use, counted from arrival; bounds
-	// waiting and the slot of a ticket. 0: max_wait_ms.
+	// waiting and the slot of a ticket. More than 1 h counts as 1 h: nothing
+	// waits longer. 0: max_wait_ms.
 	DeadlineMs int64 `protobuf:"varint,23,opt,name=deadline_ms,json=deadlineMs,proto3" json:"deadline_ms,omitempty"`
 	// Ticket of an earlier DEFERRED answer or throttled release: seniority.
 	Ticket []byte `protobuf:"bytes,24,opt,name=ticket,proto3" json:"ticket,omitempty"`
@@ -583,7 +584,7 @@ type LeaseRequest struct {
 	// Workflow the task belongs to. Empty: none.
 	WorkflowId string `protobuf:"bytes,27,opt,name=workflow_id,json=workflowId,proto3" json:"workflow_id,omitempty"`
 	// Commits of finished leases that ride along; each is answered on its own in
-	// LeaseResponse.settled, whatever the decision on this request. At most 256.
+	// LeaseResponse.settled, whatever the decision on this request. At most 64.
 	Settle []*LeaseCommit `protobuf:"bytes,28,rep,name=settle,proto3" json:"settle,omitempty"`
 	// True: decide and answer, charge nothing.
 	DryRun        bool `protobuf:"varint,29,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
@@ -1813,7 +1814,8 @@ type ExtendLeaseRequest struct {
 	LeaseId string `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
 	// Token of the grant.
 	LeaseToken []byte `protobuf:"bytes,2,opt,name=lease_token,json=leaseToken,proto3" json:"lease_token,omitempty"`
-	// Wanted lifetime from now, in milliseconds. 0: what the policy gives.
+	// Must be 0: the policy gives the lifetime. Another value is
+	// INVALID_ARGUMENT.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Pool of the lease, as in LeaseCommit.
 	Pool          string `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
