@@ -57,7 +57,7 @@ type Request struct {
 	Min Tokens
 	// Deferred leaves the call not begun until Signal activate.
 	Deferred bool
-	// NoStartDelay dates the lease from now, not from now + start_by: the caller forwards at once (gateway).
+	// NoStartDelay dates the lease from now, not from now + start_by: the caller forwards at once (gateway). Not with Deferred.
 	NoStartDelay bool
 	Parent       LeaseID
 	// MaxWait is how long the caller will still wait, ns: a budget that resets within it defers instead of denying.
@@ -70,7 +70,7 @@ type Request struct {
 const ClassPriority Priority = 0xff
 
 // Sum hashes the parameters that make two requests the same (FNV-1a, 64 bits); the result goes into Fingerprint.
-// It covers everything but the lease id, the principal, MaxWait and Blocked.
+// It covers all that decides what is granted and at which price: everything but the lease id, the principal, MaxWait and Blocked.
 func (r *Request) Sum() uint64 {
 	h := uint64(14695981039346656037)
 	byteIn := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
@@ -86,8 +86,12 @@ func (r *Request) Sum() uint64 {
 		}
 	}
 	byteIn(byte(r.Priority))
-	if r.Deferred {
-		byteIn(1)
+	for _, flag := range [...]bool{r.Undivided, r.Deferred, r.NoStartDelay} {
+		if flag {
+			byteIn(1)
+		} else {
+			byteIn(0)
+		}
 	}
 	for _, b := range r.Parent {
 		byteIn(b)

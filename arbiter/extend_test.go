@@ -244,3 +244,24 @@ func TestRevokeTreeInParts(t *testing.T) {
 		t.Errorf("once more: %v", got)
 	}
 }
+
+// TestDeferredStartWithoutStartBy: where calls start at once, one that says it will start later still gets its 2 s, and more by extension.
+func TestDeferredStartWithoutStartBy(t *testing.T) {
+	t.Parallel()
+	p := onePolicy() // start_by 0
+	p.Providers[0].Ceilings = Ceilings{RPM: 1, Burst: Whole}
+	k := openDesk(t, p)
+	r := requestOf(1)
+	r.Deferred, r.NoStartDelay = true, true
+	got := k.do(t, at(Hour), r).Answer.Lease
+	if got.StartBy != Hour+2*Second || got.Deadline != got.StartBy {
+		t.Fatalf("starts by %d ms, ends at %d ms", (got.StartBy-Hour)/Millisecond, (got.Deadline-Hour)/Millisecond)
+	}
+	k.do(t, at(Hour+Second), &Extend{Lease: r.Lease, Arrival: Hour + Second})
+	if got := k.do(t, at(Hour+2500*Millisecond), &Signal{Lease: r.Lease, Activate: true}); got.Err != nil || got.Answer.Lease.Phase != Active {
+		t.Fatalf("activate: %v", got)
+	}
+	if got := k.do(t, at(Hour+62*Second), requestOf(2)); got.Answer.Status != Deferred {
+		t.Errorf("less than 60 s after it began: %v", got)
+	}
+}

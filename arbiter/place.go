@@ -437,7 +437,10 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 	r, lease := c.rules, &s.rules.policy.Lease
 	rung := s.rungs.at(r.number)
 	startBy := s.now
-	if !q.NoStartDelay {
+	switch {
+	case q.Deferred:
+		startBy += lease.deferredStart()
+	case !q.NoStartDelay:
 		startBy += lease.StartBy
 	}
 	if q.fallback {

@@ -140,7 +140,8 @@ const (
 type LeaseRules struct {
 	// TTL is explicit; 0 learns it per provider: 2 × p99 of its calls, 30 s to 15 min, 120 s until 50 calls are seen.
 	TTL int64 `json:"ttl,omitempty"`
-	// StartBy is how long after the grant the call may start, 0 to 10 s. It has no default: 0 is 0.
+	// StartBy is how long after the grant the call may start, 0 to 10 s; 0 is at once. A deferred start cannot be at once: with 0 it
+	// has the default's 2 s.
 	StartBy  int64 `json:"start_by"`
 	Grace    int64 `json:"grace"`
 	CommitBy int64 `json:"commit_by"`
@@ -158,6 +159,14 @@ type LeaseRules struct {
 
 // DefaultLeaseRules are the documented times: start_by 2 s, grace 10 min, commit_by 1 h, forget 10 min.
 var DefaultLeaseRules = LeaseRules{StartBy: 2 * Second, Grace: 10 * Minute, CommitBy: Hour, Forget: 10 * Minute}
+
+// deferredStart is how long after its grant, or an extension, a deferred call may start.
+func (l *LeaseRules) deferredStart() int64 {
+	if l.StartBy == 0 {
+		return DefaultLeaseRules.StartBy
+	}
+	return l.StartBy
+}
 
 // Breaker shuts a rung after Failures consecutive failures and lets one probe through after Recovery (doubled up to 10 s, or Recovery when that is longer).
 // Ratio, MinCalls, Window and Ramp are carried for the ratio and ramp rules.

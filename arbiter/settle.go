@@ -279,7 +279,7 @@ func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
 	var end int64
 	switch l.phase() {
 	case Reserved: // a call that has not begun must begin in time: the end is a new start_by, and windows look no further ahead
-		end = min(c.Arrival+min(ttl, s.rules.policy.Lease.StartBy), l.granted+4*ttl)
+		end = min(c.Arrival+min(ttl, s.rules.policy.Lease.deferredStart()), l.granted+4*ttl)
 	case Active:
 		end = c.Arrival + ttl
 		if m := s.rules.policy.Lease.Max; m > 0 {

@@ -153,7 +153,7 @@ func (m *twin) extend(c *Extend, got reply) error {
 	}
 	end := c.Arrival + m.p.Lease.TTL
 	if r.phase == Reserved {
-		end = min(c.Arrival+min(m.p.Lease.TTL, m.p.Lease.StartBy), r.granted+4*m.p.Lease.TTL)
+		end = min(c.Arrival+min(m.p.Lease.TTL, m.deferredStart()), r.granted+4*m.p.Lease.TTL)
 	} else if m.p.Lease.Max > 0 {
 		end = min(end, r.granted+m.p.Lease.Max)
 	}

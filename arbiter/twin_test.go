@@ -232,10 +232,11 @@ func (m *twin) request(q *Request, got reply) error {
 	l := &a.Lease
 	r := &record{request: *q, provider: l.Provider, model: l.Model, class: l.Class, input: int64(l.Input), output: int64(l.Output), nanos: int64(l.Nanos),
 		phase: Active, granted: m.now, startBy: m.now, end: m.now + m.p.Lease.TTL, commitBy: m.p.Lease.CommitBy, period: m.period, capped: q.Principal != 0 && (m.p.Lease.MaxOpen > 0 || m.p.Lease.MaxHeld > 0)}
-	if !q.NoStartDelay {
+	if !q.NoStartDelay && !q.Deferred {
 		r.startBy += m.p.Lease.StartBy
 	}
 	if q.Deferred {
+		r.startBy += m.deferredStart()
 		r.phase, r.end = Reserved, min(r.end, r.startBy)
 	}
 	if a.Flags&FlagFallback != 0 {
@@ -250,6 +251,14 @@ func (m *twin) request(q *Request, got reply) error {
 	m.all = append(m.all, r)
 	m.known[q.Lease] = r
 	return nil
+}
+
+// deferredStart: a call cannot be told later to begin at once.
+func (m *twin) deferredStart() int64 {
+	if m.p.Lease.StartBy > 0 {
+		return m.p.Lease.StartBy
+	}
+	return 2 * Second
 }
 
 func (m *twin) defaultModel(provider string) string {
