@@ -67,10 +67,7 @@ func (s *State) Apply(f *Fact) {
 	case FactPeriodFinal:
 		s.applyFinal(f.Number)
 	case FactUnattributed:
-		s.add(&s.unowed.calls, 1)
-		s.set(&s.unowed.tokens, min(s.unowed.tokens+int64(f.End.Tokens), maxCount))
-		s.set(&s.unowed.nanos, min(s.unowed.nanos+int64(f.End.Nanos), maxCount))
-		s.event(Event{Kind: EventUnattributed, Lease: f.Lease, Tokens: f.End.Tokens, Nanos: f.End.Nanos})
+		s.applyUnattributed(f)
 	case FactWriterJoined:
 	default:
 		panic(fmt.Sprintf("arbiter: unknown fact kind %d", f.Kind))
@@ -218,6 +215,21 @@ func (s *State) neverProbed(l *lease) {
 	if b := &s.rungs.at(l.rung).breaker; BreakerState(b.state) == BreakerProbing && b.probe() == l.id {
 		s.moveBreaker(l.rung, l.id, s.unprobed(l))
 	}
+}
+
+func (s *State) applyUnattributed(f *Fact) {
+	u := &s.unattributed
+	if u.ids == nil {
+		u.ids = new([rememberedLate][2]int64)
+	}
+	place := &u.ids[u.calls%rememberedLate]
+	low, high := splitID(f.Lease)
+	s.set(&place[0], low)
+	s.set(&place[1], high)
+	s.add(&u.calls, 1)
+	s.set(&u.tokens, min(u.tokens+int64(f.End.Tokens), maxCount))
+	s.set(&u.nanos, min(u.nanos+int64(f.End.Nanos), maxCount))
+	s.event(Event{Kind: EventUnattributed, Lease: f.Lease, Tokens: f.End.Tokens, Nanos: f.End.Nanos})
 }
 
 // moveBreaker brings a rung's breaker where a fact, or an end that time brought, says.

@@ -265,3 +265,47 @@ func TestDeferredStartWithoutStartBy(t *testing.T) {
 		t.Errorf("less than 60 s after it began: %v", got)
 	}
 }
+
+// TestLateBillCountsOnce: a commit after commit_by that is sent again adds nothing to the unattributed spend, over a snapshot too.
+func TestLateBillCountsOnce(t *testing.T) {
+	t.Parallel()
+	k := openDesk(t, onePolicy())
+	late := func(k *desk, n int) reply {
+		token := &Claims{Lease: leaseID(n), Agent: "a", Provider: "openai", Input: 100, Output: 50, Nanos: 700_000, Epoch: 1, CommitBy: Minute}
+		return k.do(t, at(Hour), &Commit{Lease: leaseID(n), HasActual: true, Actual: 60, Token: token})
+	}
+	count := func(s *State) [2]int64 {
+		c := s.Counts()
+		return [2]int64{c.UnattributedCalls, int64(c.UnattributedTokens)}
+	}
+	for range 3 {
+		for n := range 5 {
+			if got := late(k, n); got.Answer.Result != TooOld || got.Answer.Tokens != 60 {
+				t.Fatalf("bill %d: %v", n, got)
+			}
+		}
+	}
+	if got := count(k.w); got != [2]int64{5, 300} {
+		t.Errorf("calls and tokens %v, want 5 of 60 each", got)
+	}
+	w, err := DecodeState(k.w.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := DecodeState(k.w.AppendTo(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k = &desk{w: w, f: f}
+	late(k, 4)
+	if got := count(k.w); got != [2]int64{5, 300} {
+		t.Errorf("after a snapshot: %v", got)
+	}
+	for n := 5; n < rememberedLate+5; n++ {
+		late(k, n)
+	}
+	late(k, 4) // remembered for a while only
+	if got := count(k.w); got[0] != rememberedLate+6 {
+		t.Errorf("at last %v", got)
+	}
+}

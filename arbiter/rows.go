@@ -259,7 +259,7 @@ type Counts struct {
 
 // Counts returns the totals; it costs nothing.
 func (s *State) Counts() Counts {
-	return Counts{s.live, s.unowed.calls, Tokens(s.unowed.tokens), Nanos(s.unowed.nanos)}
+	return Counts{s.live, s.unattributed.calls, Tokens(s.unattributed.tokens), Nanos(s.unattributed.nanos)}
 }
 
 // Running is how many leases are open: reserved, active or revoked.

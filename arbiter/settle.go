@@ -160,7 +160,9 @@ func (s *State) commitUnknown(c *Commit, d *Decision) *Error {
 			tokens = t.Input + t.Output
 		}
 		nanos := Nanos(mulDivUp(int64(t.Nanos), int64(tokens), max(int64(t.Input+t.Output), 1)))
-		d.fact(Fact{Kind: FactUnattributed, Lease: c.Lease, End: EndFact{Tokens: tokens, Nanos: min(nanos, MaxAmount)}})
+		if !s.unattributed.has(c.Lease) {
+			d.fact(Fact{Kind: FactUnattributed, Lease: c.Lease, End: EndFact{Tokens: tokens, Nanos: min(nanos, MaxAmount)}})
+		}
 		d.Answer.Result, d.Answer.Tokens, d.Answer.Nanos = TooOld, tokens, min(nanos, MaxAmount)
 		return nil
 	}

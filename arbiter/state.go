@@ -39,8 +39,8 @@ type State struct {
 	tombQueue []tombEntry
 	tombHead  int64
 
-	live   [int(Returned) + 1]int64 // leases by phase
-	unowed unattributed
+	live         [int(Returned) + 1]int64 // leases by phase
+	unattributed unattributed
 
 	undo   undoLog
 	events eventLog
@@ -49,7 +49,26 @@ type State struct {
 type survivor struct{ epoch, seq uint64 }
 
 // unattributed is spend that came after commit_by: reported, in no budget.
-type unattributed struct{ calls, tokens, nanos int64 }
+type unattributed struct {
+	calls, tokens, nanos int64
+	// ids are the leases of the last calls, in two words each, the next one's place being calls modulo their number: a commit that is
+	// sent again adds nothing. nil before the first.
+	ids *[rememberedLate][2]int64
+}
+
+// rememberedLate is how many leases are remembered whose bill came after commit_by.
+const rememberedLate = 256
+
+// has reports whether the lease's late bill was counted lately.
+func (u *unattributed) has(id LeaseID) bool {
+	low, high := splitID(id)
+	for i := range min(u.calls, rememberedLate) {
+		if u.ids[i] == [2]int64{low, high} {
+			return true
+		}
+	}
+	return false
+}
 
 // NewState returns the state of a pool whose journal is empty. It refuses requests until a policy is adopted.
 func NewState(pool string) *State {

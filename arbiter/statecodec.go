@@ -25,9 +25,13 @@ func (s *State) AppendTo(dst []byte) []byte {
 	}
 	w.int(s.adoptions)
 	w.int(s.firstBucket)
-	w.int(s.unowed.calls)
-	w.int(s.unowed.tokens)
-	w.int(s.unowed.nanos)
+	u := &s.unattributed
+	w.int(u.calls)
+	w.int(u.tokens)
+	w.int(u.nanos)
+	for i := range min(u.calls, rememberedLate) {
+		w.id(joinID(u.ids[i][0], u.ids[i][1]))
+	}
 	w.bool(s.rules != nil)
 	if s.rules != nil {
 		w.b = append(w.b, s.rules.hash[:]...)
@@ -213,7 +217,7 @@ func DecodeState(b []byte) (s *State, err error) {
 		s.survivors = append(s.survivors, survivor{r.uint(), r.uint()})
 	}
 	s.adoptions, s.firstBucket = r.int(), r.int()
-	s.unowed = unattributed{r.int(), r.int(), r.int()}
+	s.readUnattributed(&r)
 	var policy *Policy
 	var packed []byte
 	var hash [32]byte
@@ -247,6 +251,21 @@ func DecodeState(b []byte) (s *State, err error) {
 		}
 	}
 	return s, nil
+}
+
+func (s *State) readUnattributed(r *reader) {
+	u := &s.unattributed
+	u.calls, u.tokens, u.nanos = r.int(), r.int(), r.int()
+	if u.calls < 0 {
+		r.fail()
+	}
+	if u.calls <= 0 {
+		return
+	}
+	u.ids = new([rememberedLate][2]int64)
+	for i := range min(u.calls, rememberedLate) {
+		u.ids[i][0], u.ids[i][1] = splitID(r.id())
+	}
 }
 
 // sound reports whether every reference leads somewhere and every free place is on its free list once: what the rest of the package
