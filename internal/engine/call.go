@@ -259,7 +259,8 @@ func (e *Engine) Do(ctx context.Context, op Op) (Outcome, error) {
 		out, err = c.do(ctx, s)
 	}
 	if h := e.opts.Hooks.Answered; h != nil {
-		h(op.Pool, op.Command, &out, err)
+		seen := out // the hook's own, so that out need not be on the heap
+		h(op.Pool, op.Command, &seen, err)
 	}
 	return out, err
 }

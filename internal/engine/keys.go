@@ -55,14 +55,20 @@ type signer struct {
 
 type signingKey struct {
 	id   uint8
-	macs *sync.Pool // of hash.Hash: keying one costs two blocks of SHA-256
+	macs *sync.Pool // of *mac: keying one costs two blocks of SHA-256
+}
+
+// mac is a keyed hash with room for its sum.
+type mac struct {
+	hash.Hash
+	sum [sha256.Size]byte
 }
 
 func newSigner(keys TokenKeys) *signer {
 	s := &signer{}
 	for i, k := range [2]Key{keys.Current, keys.Previous} {
 		secret := k.Secret
-		s.keys[i] = signingKey{id: k.ID, macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, secret[:]) }}}
+		s.keys[i] = signingKey{id: k.ID, macs: &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, secret[:])} }}}
 	}
 	return s
 }
@@ -92,11 +98,12 @@ func (s *signer) verify(keyID uint8, signed []byte) (body []byte, ok bool) {
 	return nil, false
 }
 
-func (k *signingKey) sum(b []byte) (out [sha256.Size]byte) {
-	h := k.macs.Get().(hash.Hash)
+func (k *signingKey) sum(b []byte) [sha256.Size]byte {
+	h := k.macs.Get().(*mac)
 	h.Reset()
 	h.Write(b)
-	h.Sum(out[:0])
+	h.Sum(h.sum[:0])
+	sum := h.sum
 	k.macs.Put(h)
-	return out
+	return sum
 }

@@ -67,6 +67,7 @@ func (s *signer) parseLeaseToken(token []byte) (pool string, c arbiter.Claims, o
 	c.Deadline = c.Granted + int64(r.number()&math.MaxInt64)
 	c.CommitBy = c.Granted + int64(r.number()&math.MaxInt64)
 	c.Epoch, c.Seq = r.number(), r.number()
+	r.all = string(r.b) // one copy for all
 	pool = r.text()
 	for _, v := range [...]*string{&c.Agent, &c.Class, &c.Task, &c.Workflow, &c.Provider, &c.Model} {
 		*v = r.text()
@@ -82,8 +83,9 @@ func (s *signer) parseLeaseToken(token []byte) (pool string, c arbiter.Claims, o
 
 // record reads a binary record; ok turns false at the first fault.
 type record struct {
-	b  []byte
-	ok bool
+	b   []byte
+	ok  bool
+	all string // what the texts are parts of; it ends where b ends
 }
 
 func (r *record) take(n int) []byte {
@@ -124,5 +126,10 @@ func (r *record) text() string {
 		r.ok = false
 		return ""
 	}
-	return string(r.take(int(p[0])))
+	n := int(p[0])
+	if r.take(n); !r.ok {
+		return ""
+	}
+	from := len(r.all) - len(r.b) - n
+	return r.all[from : from+n]
 }
