@@ -1,5 +1,7 @@
 package arbiter
 
+import "slices"
+
 // BudgetRow is one row of the budget tree in one unit.
 type BudgetRow struct {
 	Kind NodeKind
@@ -35,18 +37,28 @@ func (r *BudgetRow) OverBy() int64 {
 // BudgetRows lists every row that has a limit or was used in a period, tokens before money; period 0 is the open one. Money rows
 // without a limit are listed too. Nil for an unknown period.
 func (s *State) BudgetRows(period uint32) []BudgetRow {
+	var list []BudgetRow
+	s.EachBudget(period, func(r *BudgetRow) { list = append(list, *r) })
+	return list
+}
+
+// EachBudget gives take the rows of BudgetRows one by one, of some kinds or of all: agents, tasks and credentials may be many. take must
+// not keep the row. False for an unknown period.
+func (s *State) EachBudget(period uint32, take func(*BudgetRow), kinds ...NodeKind) (known bool) {
 	b := s.current()
 	if period != 0 {
 		b = s.book(period)
 	}
 	if b == nil {
-		return nil
+		return false
 	}
-	var list []BudgetRow
 	for i := range s.nodes.n {
 		n := s.nodes.at(i)
 		if n.kind == KindGlobal && i != 0 {
 			continue // a dropped row
+		}
+		if len(kinds) > 0 && !slices.Contains(kinds, n.kind) {
+			continue
 		}
 		a := s.balance(b, i)
 		if a.empty() && n.limit == NoLimit && n.kind != KindGlobal && n.kind != KindProvider {
@@ -61,12 +73,12 @@ func (s *State) BudgetRows(period uint32) []BudgetRow {
 		}
 		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitTokens, int64(n.limit.Tokens), a.spent.tokens, a.held.tokens, a.assumed.tokens, a.shadow.tokens
 		row.ShadowCalls = a.shadowCalls.tokens
-		list = append(list, row)
+		take(&row)
 		row.Unit, row.Limit, row.Spent, row.Held, row.Assumed, row.Shadow = UnitNanos, int64(n.limit.Nanos), a.spent.nanos, a.held.nanos, a.assumed.nanos, a.shadow.nanos
 		row.ShadowCalls = a.shadowCalls.nanos
-		list = append(list, row)
+		take(&row)
 	}
-	return list
+	return true
 }
 
 // PeriodRow is a period that is open, or closed and not final.
@@ -200,12 +212,13 @@ func (s *State) ClassRows() []ClassRow {
 	return list
 }
 
-// LeaseFilter chooses leases; empty strings choose all.
+// LeaseFilter chooses leases; empty strings and the zero id choose all.
 type LeaseFilter struct {
+	Lease                        LeaseID
 	Agent, Class, Provider, Task string
 	// Ended includes committed, released, assumed and returned leases that are not forgotten yet.
 	Ended bool
-	// Limit bounds the rows; 0 is 1,000.
+	// Limit bounds the rows of LeaseRows; 0 is 1,000.
 	Limit int
 }
 
@@ -225,9 +238,29 @@ func (s *State) LeaseRows(f LeaseFilter) []LeaseRow {
 		f.Limit = 1000
 	}
 	var list []LeaseRow
-	for slot := uint32(0); slot < s.leases.n && len(list) < f.Limit; slot++ {
+	s.EachLease(f, func(r *LeaseRow) bool {
+		list = append(list, *r)
+		return len(list) < f.Limit
+	})
+	return list
+}
+
+// EachLease gives take the leases of a filter in table order, one by one, until it returns false. take must not keep the row.
+func (s *State) EachLease(f LeaseFilter, take func(*LeaseRow) bool) {
+	first, end := uint32(0), s.leases.n
+	if f.Lease != (LeaseID{}) {
+		l, slot := s.findSlot(f.Lease)
+		if l == nil {
+			return
+		}
+		first, end = slot, slot+1
+	}
+	for slot := first; slot < end; slot++ {
 		l := s.leases.at(slot)
 		if l.phase() == PhaseNone || !f.Ended && !l.phase().Live() {
+			continue
+		}
+		if f.Agent != "" && f.Agent != s.nodes.at(l.agent).name {
 			continue
 		}
 		row := LeaseRow{LeaseState: s.leaseState(l), Agent: s.nodes.at(l.agent).name, Parent: l.parent, Flags: l.flags(),
@@ -238,13 +271,13 @@ func (s *State) LeaseRows(f LeaseFilter) []LeaseRow {
 		if l.workflow != 0 {
 			row.Workflow = s.nodes.at(l.workflow).name
 		}
-		if f.Agent != "" && f.Agent != row.Agent || f.Class != "" && f.Class != row.Class ||
-			f.Provider != "" && f.Provider != row.Provider || f.Task != "" && f.Task != row.Task {
+		if f.Class != "" && f.Class != row.Class || f.Provider != "" && f.Provider != row.Provider || f.Task != "" && f.Task != row.Task {
 			continue
 		}
-		list = append(list, row)
+		if !take(&row) {
+			return
+		}
 	}
-	return list
 }
 
 // Counts are totals of the lease table.

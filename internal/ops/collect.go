@@ -182,10 +182,7 @@ func (g gather) state(pool string, st *arbiter.State) {
 	for i := range rungs {
 		g.rung(pool, &rungs[i])
 	}
-	rows := st.BudgetRows(0)
-	for i := range rows {
-		g.budget(pool, &rows[i])
-	}
+	st.EachBudget(0, func(b *arbiter.BudgetRow) { g.budget(pool, b) }, arbiter.KindGlobal, arbiter.KindProvider, arbiter.KindModel, arbiter.KindClass)
 }
 
 func (g gather) rung(pool string, r *arbiter.RungRow) {

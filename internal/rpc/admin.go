@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,12 +24,7 @@ type adminService struct {
 	*Server
 }
 
-const (
-	defaultPage = 100
-	maxPage     = 1000
-)
-
-// reader is the pool of a read by somebody who may read it.
+// readPool is the pool of a read by somebody who may read it.
 func (s *Server) readPool(ctx context.Context, asked string) (string, *arbiter.Error) {
 	c, err := s.gate.caller(ctx, identity.ActionRead)
 	if err != nil {
@@ -40,17 +34,6 @@ func (s *Server) readPool(ctx context.Context, asked string) (string, *arbiter.E
 		return "", err
 	}
 	return c.PoolFor(asked)
-}
-
-// pageSize reads a limit of rows.
-func pageSize(asked int32) (int, *arbiter.Error) {
-	switch {
-	case asked == 0:
-		return defaultPage, nil
-	case asked < 0 || asked > maxPage:
-		return 0, invalid("limit", "bad_limit", "%d is outside 1..%d: ask for less and go on with the next page", asked, maxPage)
-	}
-	return int(asked), nil
 }
 
 // stamp is an instant on the wire; absent for 0.
@@ -95,10 +78,23 @@ func (s *adminService) ListBudgets(ctx context.Context, m *tbav1.ListBudgetsRequ
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	size, err := pageSize(m.GetLimit(), maxPage)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	after, err := parseBudgetPage(m.GetPageToken())
+	if err != nil {
+		return nil, toStatus(err)
+	}
 	out := &tbav1.ListBudgetsResponse{}
-	var rows []arbiter.BudgetRow
+	page := pageOf[arbiter.BudgetRow]{size: size, compare: compareBudgets}
 	if err := s.view(ctx, pool, func(st *arbiter.State) error {
-		if rows = st.BudgetRows(number); rows == nil && number != 0 {
+		known := st.EachBudget(number, func(r *arbiter.BudgetRow) {
+			if after == nil || compareBudgets(r, after) > 0 {
+				page.offer(r)
+			}
+		}, listedKinds...)
+		if !known && number != 0 {
 			return unknownPeriod(m.GetPeriodId())
 		}
 		for _, p := range st.Periods() {
@@ -110,13 +106,19 @@ func (s *adminService) ListBudgets(ctx context.Context, m *tbav1.ListBudgetsRequ
 	}); err != nil {
 		return nil, toStatus(err)
 	}
-	slices.SortStableFunc(rows, func(a, b arbiter.BudgetRow) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), strings.Compare(a.Parent, b.Parent), strings.Compare(a.Name, b.Name), cmp.Compare(a.Unit, b.Unit))
-	})
+	rows, more := page.done()
 	for i := range rows {
 		out.Budgets = append(out.Budgets, toBudget(&rows[i], pool))
 	}
+	if more {
+		out.NextPageToken = budgetPage(&rows[len(rows)-1])
+	}
 	return out, nil
+}
+
+// listedKinds are the budgets that are shown. Rows of credentials only count what one holds, under a hash for a name.
+var listedKinds = []arbiter.NodeKind{
+	arbiter.KindGlobal, arbiter.KindProvider, arbiter.KindModel, arbiter.KindClass, arbiter.KindAgent, arbiter.KindWorkflow, arbiter.KindTask,
 }
 
 // nodeName is the name of a budget row: "global", "provider/openai", "model/openai/gpt-5.4".
@@ -135,7 +137,7 @@ func nodeName(kind arbiter.NodeKind, parent, name string) string {
 func toBudget(r *arbiter.BudgetRow, pool string) *tbav1.Budget {
 	b := &tbav1.Budget{
 		Name: nodeName(r.Kind, r.Parent, r.Name), Kind: r.Kind.String(), Unit: "tokens", Pool: pool,
-		Spent: r.Spent, Held: r.Held, Assumed: r.Assumed, Shadow: r.Shadowed, ShadowOver: r.Shadow,
+		Spent: r.Spent, Held: r.Held, Assumed: r.Assumed, Shadow: r.Shadowed, ShadowOver: r.Shadow, ShadowRefused: r.ShadowCalls,
 		PeriodStart: stamp(r.Bounds.Start), PeriodEnd: stamp(r.Bounds.End),
 	}
 	if r.Period != 0 {
@@ -167,11 +169,11 @@ func (s *adminService) ListClasses(ctx context.Context, m *tbav1.ListClassesRequ
 		if p := st.Policy(); p != nil {
 			limit = p.Global.Tokens
 		}
-		for _, b := range st.BudgetRows(0) {
-			if b.Kind == arbiter.KindClass && b.Unit == arbiter.UnitNanos {
+		st.EachBudget(0, func(b *arbiter.BudgetRow) {
+			if b.Unit == arbiter.UnitNanos {
 				costs[b.Name] = b.Spent + b.Assumed
 			}
-		}
+		}, arbiter.KindClass)
 		return nil
 	}); err != nil {
 		return nil, toStatus(err)
@@ -212,7 +214,7 @@ func (s *adminService) ListEvents(ctx context.Context, m *tbav1.ListEventsReques
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	limit, err := pageSize(m.GetLimit())
+	limit, err := pageSize(m.GetLimit(), defaultPage)
 	if err != nil {
 		return nil, toStatus(err)
 	}

@@ -1,11 +1,8 @@
 package rpc
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -101,7 +98,7 @@ func dimensions(st *arbiter.State, r *arbiter.RungRow) []*tbav1.Provider_Dimensi
 
 func dimension(st *arbiter.State, g *arbiter.GaugeRow) *tbav1.Provider_Dimension {
 	return &tbav1.Provider_Dimension{
-		Name: g.Dim.String(), Ceiling: g.Ceiling, InForce: g.Ceiling, Used: g.Used, Held: g.Held,
+		Name: g.Dim.String(), Ceiling: g.Ceiling, InForce: g.Ceiling, Used: g.Used, Held: g.Held, Shadow: g.Shadowed, ShadowRefused: g.ShadowCalls,
 		Headroom: fraction(g.Headroom), HoldUntil: stamp(wallOf(st, g.Hold)),
 	}
 }
@@ -112,7 +109,7 @@ func (s *adminService) ListLeases(ctx context.Context, m *tbav1.ListLeasesReques
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	limit, err := pageSize(m.GetLimit())
+	limit, err := pageSize(m.GetLimit(), defaultPage)
 	if err != nil {
 		return nil, toStatus(err)
 	}
@@ -120,34 +117,30 @@ func (s *adminService) ListLeases(ctx context.Context, m *tbav1.ListLeasesReques
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	var id arbiter.LeaseID
+	filter := arbiter.LeaseFilter{
+		Agent: m.GetAgentId(), Class: m.GetAgentClass(), Task: m.GetTaskId(), Provider: m.GetProvider(), Ended: m.GetIncludeEnded(),
+	}
 	if m.GetLeaseId() != "" {
-		if id, err = parseLease("lease_id", m.GetLeaseId()); err != nil {
+		if filter.Lease, err = parseLease("lease_id", m.GetLeaseId()); err != nil {
 			return nil, toStatus(err)
 		}
 	}
 	out := &tbav1.ListLeasesResponse{}
+	page := pageOf[arbiter.LeaseRow]{size: limit, compare: func(a, b *arbiter.LeaseRow) int { return comparePlace(placeOf(a), placeOf(b)) }}
 	if err := s.view(ctx, pool, func(st *arbiter.State) error {
-		rows := st.LeaseRows(arbiter.LeaseFilter{
-			Agent: m.GetAgentId(), Class: m.GetAgentClass(), Task: m.GetTaskId(), Provider: m.GetProvider(),
-			Ended: m.GetIncludeEnded(), Limit: math.MaxInt,
+		st.EachLease(filter, func(r *arbiter.LeaseRow) bool {
+			out.Total++
+			if comparePlace(placeOf(r), after) > 0 {
+				page.offer(r)
+			}
+			return true
 		})
-		if m.GetLeaseId() != "" {
-			rows = slices.DeleteFunc(rows, func(r arbiter.LeaseRow) bool { return r.Lease != id })
-		}
-		out.Total = int64(len(rows))
-		slices.SortFunc(rows, func(a, b arbiter.LeaseRow) int { return comparePlace(placeOf(&a), placeOf(&b)) })
-		first, found := slices.BinarySearchFunc(rows, after, func(r arbiter.LeaseRow, p place) int { return comparePlace(placeOf(&r), p) })
-		if found {
-			first++
-		}
-		rows = rows[first:]
-		if len(rows) > limit {
-			rows = rows[:limit]
-			out.NextPageToken = placeOf(&rows[limit-1]).String()
-		}
+		rows, more := page.done()
 		for i := range rows {
 			out.Leases = append(out.Leases, toLease(st, &rows[i], pool))
+		}
+		if more {
+			out.NextPageToken = placeOf(&rows[len(rows)-1]).String()
 		}
 		return nil
 	}); err != nil {
@@ -168,37 +161,6 @@ func toLease(st *arbiter.State, r *arbiter.LeaseRow, pool string) *tbav1.Lease {
 		m.Tokens, m.CostNanos = int64(r.SpentTokens), int64(r.SpentNanos)
 	}
 	return m
-}
-
-// place is where a lease stands in the list: by age, then by id.
-type place struct {
-	granted int64
-	id      arbiter.LeaseID
-}
-
-func placeOf(r *arbiter.LeaseRow) place { return place{r.Granted, r.Lease} }
-
-func comparePlace(a, b place) int {
-	return cmp.Or(cmp.Compare(a.granted, b.granted), bytes.Compare(a.id[:], b.id[:]))
-}
-
-func (p place) String() string {
-	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint64(nil, uint64(p.granted)), p.id[:]...))
-}
-
-// parsePage reads a page token; the empty one is before every lease.
-func parsePage(token string) (place, *arbiter.Error) {
-	p := place{granted: math.MinInt64}
-	if token == "" {
-		return p, nil
-	}
-	b, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil || len(b) != 8+len(p.id) {
-		return p, invalid("page_token", "bad_page_token", "%q is no page token: send next_page_token of the page before, or none", cut(token))
-	}
-	p.granted = int64(binary.BigEndian.Uint64(b))
-	copy(p.id[:], b[8:])
-	return p, nil
 }
 
 // groupings are the budget kinds a usage report can be grouped by, one at a time: the books count each apart, not their combinations.
@@ -225,18 +187,13 @@ func (s *adminService) ReportUsage(ctx context.Context, m *tbav1.ReportUsageRequ
 	out := &tbav1.ReportUsageResponse{}
 	rows := map[string]*tbav1.ReportUsageResponse_Row{}
 	if err := s.view(ctx, pool, func(st *arbiter.State) error {
-		budgets := st.BudgetRows(number)
-		if budgets == nil && number != 0 {
-			return unknownPeriod(m.GetPeriodId())
-		}
-		for i := range budgets {
-			b := &budgets[i]
+		known := st.EachBudget(number, func(b *arbiter.BudgetRow) {
 			if b.Kind == arbiter.KindGlobal {
 				out.PeriodId = strconv.FormatUint(uint64(b.Period), 10)
 				out.PeriodStart, out.PeriodEnd = stamp(b.Bounds.Start), stamp(b.Bounds.End)
 			}
 			if b.Kind != kind {
-				continue
+				return
 			}
 			name := nodeName(b.Kind, b.Parent, b.Name)
 			row := rows[name]
@@ -250,6 +207,9 @@ func (s *adminService) ReportUsage(ctx context.Context, m *tbav1.ReportUsageRequ
 			} else {
 				row.Tokens, row.Leases = b.Spent+b.Assumed, b.Calls
 			}
+		}, kind, arbiter.KindGlobal)
+		if !known && number != 0 {
+			return unknownPeriod(m.GetPeriodId())
 		}
 		return nil
 	}); err != nil {

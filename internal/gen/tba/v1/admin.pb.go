@@ -222,7 +222,8 @@ type Budget struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path-like name, e.g. "global", "provider/openai", "class/research".
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// "global", "provider", "model", "class", "agent", "workflow" or "task".
+	// "global", "provider", "model", "class", "agent", "workflow" or "task". What
+	// a credential holds is bounded too, but not listed.
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// "tokens" or "nano_usd".
 	Unit string `protobuf:"bytes,3,opt,name=unit,proto3" json:"unit,omitempty"`
