@@ -179,6 +179,24 @@ func TestRevokeTree(t *testing.T) {
 	if err != nil || fmt.Sprint(out.GetLeaseIds()) != fmt.Sprint([]string{parent.GetLeaseId(), child.GetLeaseId()}) {
 		t.Errorf("%v, %v", out, err)
 	}
+	// Only what this call has revoked is told: the one whose call had not begun has ended, the committed one was never told.
+	late := w.grant(t, &tbav1.LeaseRequest{AgentId: "b", EstimatedTokens: 10, ParentLeaseId: child.GetLeaseId(), DeferredStart: true})
+	done := w.grant(t, &tbav1.LeaseRequest{AgentId: "b", EstimatedTokens: 10, ParentLeaseId: child.GetLeaseId()})
+	if _, err := w.lease.CommitLease(ctx, &tbav1.LeaseCommit{LeaseId: done.GetLeaseId()}); err != nil {
+		t.Fatal(err)
+	}
+	out, err = w.admin.RevokeLease(ctx, &tbav1.RevokeLeaseRequest{LeaseId: parent.GetLeaseId(), Tree: true, Reason: "again"})
+	if err != nil || fmt.Sprint(out.GetLeaseIds()) != fmt.Sprint([]string{late.GetLeaseId()}) {
+		t.Errorf("%v, %v, want %s", out, err, late.GetLeaseId())
+	}
+	many := make([]string, 1500)
+	for i := range many {
+		many[i] = w.grant(t, &tbav1.LeaseRequest{AgentId: "d", EstimatedTokens: 10, ParentLeaseId: done.GetLeaseId()}).GetLeaseId()
+	}
+	out, err = w.admin.RevokeLease(ctx, &tbav1.RevokeLeaseRequest{LeaseId: parent.GetLeaseId(), Tree: true, Reason: "all of them"})
+	if err != nil || len(out.GetLeaseIds()) != len(many) {
+		t.Errorf("%d of %d, %v", len(out.GetLeaseIds()), len(many), err)
+	}
 	for name, err := range map[string]error{
 		"RaiseBudget":    second(w.admin.RaiseBudget(ctx, &tbav1.RaiseBudgetRequest{})),
 		"DrainProvider":  second(w.admin.DrainProvider(ctx, &tbav1.DrainProviderRequest{})),

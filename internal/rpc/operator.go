@@ -26,10 +26,11 @@ func (s *adminService) RevokeLease(ctx context.Context, m *tbav1.RevokeLeaseRequ
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	// Whom it will hit is read before, since the answer only counts: leases under it, children of children included.
-	var ids []string
+	// The answer only counts: whom it has hit is seen by comparing.
+	var members []arbiter.LeaseID
+	var before, after map[arbiter.LeaseID]arbiter.Phase
 	if err := s.view(ctx, pool, func(st *arbiter.State) error {
-		ids = revocable(st, id, m.GetTree())
+		_, before = family(st, id, m.GetTree())
 		return nil
 	}); err != nil {
 		return nil, toStatus(err)
@@ -46,35 +47,54 @@ func (s *adminService) RevokeLease(ctx context.Context, m *tbav1.RevokeLeaseRequ
 		revoked, more = revoked+out.Answer.Revoked, out.Answer.More
 	}
 	s.log.InfoContext(ctx, "lease revoked", "actor", c.Name, "pool", pool, "lease", m.GetLeaseId(), "tree", m.GetTree(), "revoked", revoked, "reason", cleanText(m.GetReason()))
-	return &tbav1.RevokeLeaseResponse{LeaseIds: ids[:min(len(ids), revoked)]}, nil
+	if err := s.view(ctx, pool, func(st *arbiter.State) error {
+		members, after = family(st, id, m.GetTree())
+		return nil
+	}); err != nil {
+		return nil, toStatus(err)
+	}
+	out := &tbav1.RevokeLeaseResponse{}
+	for _, id := range members {
+		phase := after[id]
+		if was, known := before[id]; phase == was && known {
+			continue
+		}
+		if phase == arbiter.RevokedPhase || phase == arbiter.Returned { // one whose call had not begun ends at once
+			out.LeaseIds = append(out.LeaseIds, engine.FormatLeaseID(id))
+		}
+	}
+	return out, nil
 }
 
-// revocable lists the lease and, with tree, the leases under it, as far as they can still be told to stop.
-func revocable(st *arbiter.State, id arbiter.LeaseID, tree bool) []string {
-	can := func(p arbiter.Phase) bool { return p == arbiter.Reserved || p == arbiter.Active }
-	var ids []string
-	if l, ok := st.Lease(id); ok && can(l.Phase) {
-		ids = append(ids, engine.FormatLeaseID(id))
+// family is a lease and, with tree, all that descend from it, parents first, each with its phase.
+func family(st *arbiter.State, root arbiter.LeaseID, tree bool) ([]arbiter.LeaseID, map[arbiter.LeaseID]arbiter.Phase) {
+	members, phases := []arbiter.LeaseID{root}, map[arbiter.LeaseID]arbiter.Phase{}
+	if l, ok := st.Lease(root); ok {
+		phases[root] = l.Phase
 	}
 	if !tree {
-		return ids
+		return members, phases
 	}
-	rows := st.LeaseRows(arbiter.LeaseFilter{Ended: true, Limit: 1 << 30})
-	under := map[arbiter.LeaseID]bool{id: true}
-	for grew := true; grew; {
-		grew = false
-		for i := range rows {
-			r := &rows[i]
-			if under[r.Lease] || r.Parent == (arbiter.LeaseID{}) || !under[r.Parent] {
-				continue
-			}
-			under[r.Lease], grew = true, true
-			if can(r.Phase) {
-				ids = append(ids, engine.FormatLeaseID(r.Lease))
+	type child struct {
+		id    arbiter.LeaseID
+		phase arbiter.Phase
+	}
+	children := map[arbiter.LeaseID][]child{}
+	st.EachLease(arbiter.LeaseFilter{Ended: true}, func(r *arbiter.LeaseRow) bool {
+		if r.Parent != (arbiter.LeaseID{}) {
+			children[r.Parent] = append(children[r.Parent], child{r.Lease, r.Phase})
+		}
+		return true
+	})
+	for i := 0; i < len(members); i++ {
+		for _, c := range children[members[i]] {
+			if _, seen := phases[c.id]; !seen { // parents are named by callers: they may form a ring
+				phases[c.id] = c.phase
+				members = append(members, c.id)
 			}
 		}
 	}
-	return ids
+	return members, phases
 }
 
 // checkReason wants a reason: an operator action without one cannot be understood later.
