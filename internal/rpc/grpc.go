@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
 
@@ -62,14 +64,50 @@ func (s *Server) GRPC(tls credentials.TransportCredentials) *grpc.Server {
 	return server
 }
 
-// SetServing tells health checks whether new grants are given. It starts as false.
+// healthEvery is how often health is compared with what the pools can do.
+const healthEvery = time.Second
+
+// SetServing tells health checks whether new grants are given, as far as that is known outside of the pools: while it is true, health follows
+// the pools, and one that cannot grant (its journal is full or silent, an invariant is broken) makes it NOT_SERVING. It starts as false.
 func (s *Server) SetServing(serving bool) {
-	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving { // what shows of a pool that was just opened is its policy only once the follower has it
+		ctx, cancel := context.WithTimeout(context.Background(), healthEvery)
+		defer cancel()
+		for _, pool := range s.reader.Pools() {
+			_ = s.view(ctx, pool, func(*arbiter.State) error { return nil }) // a pool that cannot be seen is not ready: health tells
+		}
+	}
+	s.serving.Store(serving)
+	s.showHealth()
 	if serving {
+		s.watchHealth.Do(func() { go s.followHealth() })
+	}
+}
+
+// showHealth tells health checks how things stand.
+func (s *Server) showHealth() {
+	s.healthMu.Lock()
+	defer s.healthMu.Unlock()
+	status := healthpb.HealthCheckResponse_NOT_SERVING
+	if s.serving.Load() && s.reader.Ready() == nil {
 		status = healthpb.HealthCheckResponse_SERVING
 	}
 	for _, name := range []string{"", bareName, tbav1.TokenBudgetArbiter_ServiceDesc.ServiceName, tbav1.Admin_ServiceDesc.ServiceName} {
-		s.health.SetServingStatus(name, status)
+		s.health.SetServingStatus(name, status) // watchers hear of changes only
+	}
+}
+
+// followHealth compares until the server closes.
+func (s *Server) followHealth() {
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			s.showHealth()
+		case <-s.closed:
+			return
+		}
 	}
 }
 

@@ -29,6 +29,7 @@ type Reader interface {
 	Pools() []string
 	View(ctx context.Context, pool string, fn func(*arbiter.State) error) error
 	PoolStatus(pool string) (engine.PoolStatus, error)
+	Ready() error
 	Waiting(pool string) []engine.WaitingRow
 }
 
@@ -81,6 +82,9 @@ type Server struct {
 
 	gate          gate
 	health        *health.Server
+	serving       atomic.Bool // as SetServing has it
+	healthMu      sync.Mutex  // from looking to telling
+	watchHealth   sync.Once
 	connectErrors *connect.ErrorWriter
 	policies      sync.Map // pool → *knownPolicy
 
