@@ -14,7 +14,7 @@ type Decision struct {
 func (d *Decision) reset() {
 	d.Facts = d.Facts[:0]
 	d.candidates = d.candidates[:0]
-	clear(d.wanted)
+	d.wanted = d.wanted[:0]
 	d.Answer = Answer{}
 	d.slot = 0
 }

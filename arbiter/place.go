@@ -90,7 +90,7 @@ func (s *State) place(q *request, d *Decision) {
 
 func (s *State) refuse(d *Decision, status Status, c Check, wait int64) {
 	d.Answer.Status, d.Answer.Check, d.Answer.RetryAfter = status, c, wait
-	if status == Deferred {
+	if status == Deferred && len(d.wanted) > 0 {
 		d.Answer.Wanted = d.wanted
 	}
 }

@@ -123,7 +123,7 @@ func (h *endHeap) pop() endEntry {
 		if child >= len(a) {
 			break
 		}
-		for c := child + 1; c < min(child+4, len(a)); c++ {
+		for c, end := child+1, min(child+4, len(a)); c < end; c++ {
 			if a[c].before(a[child]) {
 				child = c
 			}
