@@ -182,6 +182,8 @@ type Release struct {
 	Outcome Outcome
 	Signal  ProviderSignal
 	Token   *Claims
+	// Void says that the grant reached nobody: a repeat of its request is not told that its lease is over (FlagVoid).
+	Void bool
 }
 
 // Extend moves the end of a lease one TTL past Arrival.

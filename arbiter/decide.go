@@ -168,7 +168,7 @@ func (s *State) repeat(r *Request, l *lease, d *Decision) *Error {
 	if l.flags()&FlagFallback != 0 {
 		d.Answer.Lease.Model = r.Model
 	}
-	d.Answer.Flags = l.flags()&(FlagPartial|FlagProbe|FlagFallback) | FlagRepeat
+	d.Answer.Flags = l.flags()&(FlagPartial|FlagProbe|FlagFallback|FlagVoid) | FlagRepeat
 	switch l.phase() {
 	case Committed, ReleasedPhase:
 		d.Answer.Flags |= FlagResolved

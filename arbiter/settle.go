@@ -256,6 +256,9 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 	case Held, RevokedPhase:
 		flags |= FlagLate
 	}
+	if c.Void {
+		flags |= FlagVoid
+	}
 	d.fact(Fact{Kind: FactReleased, Lease: c.Lease, End: EndFact{
 		Outcome: c.Outcome, Flags: flags, KeepWindow: c.Outcome != OutcomeNotSent && l.phase() != Reserved,
 		Forget: max(s.now, l.deadline) + l.commitBy, // as long as a bill may come

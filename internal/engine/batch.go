@@ -226,9 +226,6 @@ func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
 			c.answer = p.decision.Answer
 			c.answer.Wanted = nil
 			p.queue.dirty = p.queue.dirty || len(p.decision.Facts) > 0
-			if c.lane == laneVoid && c.answer.Result == arbiter.Released {
-				p.voided.add(c.release.Lease, b.t.Now)
-			}
 		}
 		b.calls = append(b.calls, c)
 	}

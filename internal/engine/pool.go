@@ -72,7 +72,6 @@ type pool struct {
 	work     [lanes][]*call // extend, control and settle lanes not yet in an entry
 	queue    queue
 	batch    batch
-	voided   recent          // leases that were given back because they reached nobody
 	handed   recent          // leases that a repeat of their request was given
 	policy   *arbiter.Policy // whose class priorities are in levels
 	levels   map[string]arbiter.Priority

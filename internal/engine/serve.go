@@ -84,12 +84,10 @@ func (p *pool) ask(b *batch, c *call) bool {
 		}
 		// The lease of this request was given back. If that was because it
 		// reached nobody, the request goes on under the next id.
-		id := c.request.Lease
-		next := again(id)
-		if _, exists := p.state.Lease(next); !exists && !p.voided.has(id) {
+		if a.Flags&arbiter.FlagVoid == 0 {
 			break
 		}
-		c.request.Lease = next
+		c.request.Lease = again(c.request.Lease)
 	}
 	c.request.Blocked = nil
 	if c.dryRun || c.err != nil {

@@ -38,7 +38,7 @@ func (p *pool) giveBack(c *call) {
 func voidOf(c *call) *call {
 	v := &call{pool: c.pool, lane: laneVoid, decided: c.decided}
 	v.state.Store(callGone)
-	v.release = arbiter.Release{Lease: c.answer.Lease.Lease, Principal: c.request.Principal, Outcome: arbiter.OutcomeNotSent}
+	v.release = arbiter.Release{Lease: c.answer.Lease.Lease, Principal: c.request.Principal, Outcome: arbiter.OutcomeNotSent, Void: true}
 	v.cmd = &v.release
 	return v
 }
