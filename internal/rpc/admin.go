@@ -294,6 +294,9 @@ func (s *adminService) GetStatus(ctx context.Context, m *tbav1.GetStatusRequest)
 	if status.PolicyHash != [sha256.Size]byte{} {
 		out.PolicyHash = hex.EncodeToString(status.PolicyHash[:8])
 	}
+	if page, err := s.feed.Events(pool, 0, 1, arbiter.EventPolicy); err == nil && len(page.Events) > 0 && page.Events[0].Version == status.PolicyVersion {
+		out.PolicySince = stamp(page.Events[0].Wall)
+	}
 	if s.about.ConfigError != nil {
 		out.ConfigError = s.about.ConfigError()
 	}

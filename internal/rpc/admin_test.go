@@ -159,7 +159,7 @@ func TestEventsAndStatus(t *testing.T) {
 		_, err = w.admin.ListEvents(t.Context(), &tbav1.ListEventsRequest{Types: []string{"party"}})
 		check(t, "types", violation(err), "types")
 		s, err := w.admin.GetStatus(t.Context(), &tbav1.GetStatusRequest{})
-		if err != nil || s.GetVersion() != "v" || s.GetState() != "ready" || s.GetMode() != "enforce" || s.GetJournal() != "memory" || s.GetPolicyHash() == "" ||
+		if err != nil || s.GetVersion() != "v" || s.GetState() != "ready" || s.GetMode() != "enforce" || s.GetJournal() != "memory" || s.GetPolicyHash() == "" || s.GetPolicySince() == nil ||
 			s.GetConfigError() != "file:1:1: error" || s.GetUptimeMs() != 180_000 || len(s.GetPools()) != 1 || s.GetPeriodEnd() == nil || len(s.GetWarnings()) != 1 {
 			t.Error(s, err)
 		}

@@ -71,7 +71,7 @@ func (c connectArbiter) Explain(ctx context.Context, r *connect.Request[tbav1.Ex
 }
 
 func (c connectArbiter) StreamBackpressure(ctx context.Context, r *connect.Request[tbav1.BackpressureSubscription], out *connect.ServerStream[tbav1.BackpressureSignal]) error {
-	if err := c.grpc.stream(ctx, r.Msg, out.Send); err != nil {
+	if err := c.grpc.stream(ctx, r.Msg, func(x *signal) error { return out.Send(x.message) }); err != nil {
 		return toConnect(err)
 	}
 	return nil

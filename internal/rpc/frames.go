@@ -34,7 +34,7 @@ const (
 	fieldDrain        = 10
 )
 
-// sessionCodec is the protobuf codec of gRPC, except that it knows the envelopes of a session.
+// sessionCodec is the protobuf codec of gRPC, except that it knows the envelopes of a session and signals that are encoded already.
 type sessionCodec struct{ encoding.CodecV2 }
 
 func newSessionCodec() sessionCodec {
@@ -42,8 +42,11 @@ func newSessionCodec() sessionCodec {
 }
 
 func (c sessionCodec) Marshal(v any) (mem.BufferSlice, error) {
-	if out, ok := v.(*framesOut); ok {
-		return out.take(), nil
+	switch v := v.(type) {
+	case *framesOut:
+		return v.take(), nil
+	case *signal:
+		return mem.BufferSlice{mem.SliceBuffer(v.wire)}, nil
 	}
 	return c.CodecV2.Marshal(v)
 }

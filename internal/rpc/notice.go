@@ -181,7 +181,7 @@ func (x *session) endsIn(pool string, id arbiter.LeaseID) (ms int64) {
 
 // subscribeFrame begins a subscription under a frame id. Its goroutine keeps nothing for a client that reads slowly.
 func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *arbiter.Error {
-	watch, err := x.subscribe(m, x.caller)
+	watch, pool, err := x.subscribe(m, x.caller)
 	if err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (x *session) subscribeFrame(id uint64, m *tbav1.BackpressureSubscription) *
 		defer watch.Close()
 		_ = x.follow(ctx, watch, time.Duration(m.GetMinIntervalMs())*time.Millisecond, func(p *engine.Pressure) error {
 			select {
-			case x.notices <- notice{id: id, field: fieldBackpressure, message: toSignalMessage(p)}:
+			case x.notices <- notice{id: id, field: fieldBackpressure, message: x.signal(pool, p).message}:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()

@@ -87,6 +87,7 @@ type Server struct {
 	watchHealth   sync.Once
 	connectErrors *connect.ErrorWriter
 	policies      sync.Map // pool → *knownPolicy
+	signals       sync.Map // pool → *atomic.Pointer[signal]
 
 	arbiter arbiterService
 	admin   adminService

@@ -25,7 +25,7 @@ func (s *Server) serveSSE(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, r, err)
 		return
 	}
-	watch, err := s.subscribe(m, c)
+	watch, pool, err := s.subscribe(m, c)
 	if err != nil {
 		writeProblem(w, r, err)
 		return
@@ -43,7 +43,7 @@ func (s *Server) serveSSE(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 	var buf []byte
 	_ = s.follow(r.Context(), watch, time.Duration(m.GetMinIntervalMs())*time.Millisecond, func(p *engine.Pressure) error {
-		data, err := toJSON.Marshal(toSignalMessage(p))
+		data, err := toJSON.Marshal(s.signal(pool, p).message)
 		if err != nil {
 			return err
 		}

@@ -1554,7 +1554,8 @@ type GetStatusResponse struct {
 	Backpressure *BackpressureSignal `protobuf:"bytes,13,opt,name=backpressure,proto3" json:"backpressure,omitempty"`
 	// Fingerprint of the policy in force.
 	PolicyHash string `protobuf:"bytes,14,opt,name=policy_hash,json=policyHash,proto3" json:"policy_hash,omitempty"`
-	// When that policy came into force.
+	// When that policy came into force. Absent: before the events that are kept,
+	// or before the process began.
 	PolicySince *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=policy_since,json=policySince,proto3" json:"policy_since,omitempty"`
 	// Why the configuration on disk is not in force. Empty: it is.
 	ConfigError string `protobuf:"bytes,16,opt,name=config_error,json=configError,proto3" json:"config_error,omitempty"`
