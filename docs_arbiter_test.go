@@ -24,7 +24,7 @@ type pool struct {
 func newPool(t *testing.T, change func(*arbiter.Policy)) *pool {
 	t.Helper()
 	policy := &arbiter.Policy{
-		Version: 1, Guard: 250 * arbiter.Millisecond, Global: arbiter.NoLimit, Tasks: arbiter.NoLimit,
+		Version: 1, Period: arbiter.PeriodSpec{Kind: "daily"}, Guard: 250 * arbiter.Millisecond, Global: arbiter.NoLimit, Tasks: arbiter.NoLimit,
 		Providers: []arbiter.Provider{{
 			Name: "p", Limit: arbiter.NoLimit, Ceilings: arbiter.Ceilings{Burst: arbiter.Whole},
 			Models: []arbiter.Model{{Limit: arbiter.NoLimit, Prices: []arbiter.Price{{}}}},

@@ -11,7 +11,7 @@ import (
 func benchPolicy() *Policy {
 	huge := Limit{Tokens: MaxAmount, Nanos: MaxAmount}
 	return &Policy{
-		Version: 1, Guard: 250 * Millisecond, Global: huge, Tasks: huge,
+		Version: 1, Period: PeriodSpec{Kind: "daily"}, Guard: 250 * Millisecond, Global: huge, Tasks: huge,
 		Providers: []Provider{{Name: "openai", Limit: huge, Ceilings: Ceilings{RPM: 1 << 40, TPM: 1 << 50, MaxConcurrent: 1 << 40}, Models: []Model{{Limit: NoLimit, Prices: []Price{{Rates: Rates{Input: 2_500_000, Output: 10_000_000}}}}}}},
 		Classes:   []Class{{Name: DefaultClass, Limit: NoLimit}, {Name: "planner", Share: Whole, Priority: High, Limit: huge}},
 		Lease:     DefaultLeaseRules, Breaker: DefaultBreaker, Weights: DefaultWeights, Backpressure: DefaultBackpressure,

@@ -9,7 +9,7 @@ import (
 // A pool with one budget of 200 tokens: one lease fits, the next has to wait until the first is settled.
 func ExampleState_Decide() {
 	policy := &arbiter.Policy{
-		Version: 1, Global: arbiter.Limit{Tokens: 200, Nanos: arbiter.Unlimited}, Tasks: arbiter.NoLimit,
+		Version: 1, Period: arbiter.PeriodSpec{Kind: "daily"}, Global: arbiter.Limit{Tokens: 200, Nanos: arbiter.Unlimited}, Tasks: arbiter.NoLimit,
 		Providers: []arbiter.Provider{{Name: "openai", Limit: arbiter.NoLimit, Models: []arbiter.Model{{
 			Limit: arbiter.NoLimit, Prices: []arbiter.Price{{Rates: arbiter.Rates{Input: 2_500_000, Output: 10_000_000}}},
 		}}}},

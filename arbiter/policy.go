@@ -136,7 +136,8 @@ const (
 	ExpiryAssume
 )
 
-// LeaseRules are the times and clamps of leases, ns and tokens. Zero fields take DefaultLeaseRules at adoption, except where stated.
+// LeaseRules are the times and clamps of leases, ns and tokens. Start from DefaultLeaseRules: a policy whose Grace, CommitBy or Forget is
+// 0 is refused.
 type LeaseRules struct {
 	// TTL is explicit; 0 learns it per provider: 2 × p99 of its calls, 30 s to 15 min, 120 s until 50 calls are seen.
 	TTL int64 `json:"ttl,omitempty"`

@@ -2,7 +2,6 @@ package arbiter
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -55,91 +54,6 @@ type classRules struct {
 	*Class
 	row    uint32
 	meters [2]uint32 // requests and tokens of the last 60 s, whatever the provider
-}
-
-// maxLeaseTime bounds times that are added to now: the sum stays far from the end of int64.
-const maxLeaseTime = 366 * 24 * Hour
-
-// Validate checks what Apply relies on. The configuration says the same with file positions; this is the last line of defence.
-func (p *Policy) Validate() error {
-	switch {
-	case p.Guard < 0 || p.Guard > MaxGuard:
-		return fmt.Errorf("policy: guard must be 0 to 20 s")
-	case p.Lease.StartBy < 0 || p.Lease.StartBy > MaxStartBy:
-		return fmt.Errorf("policy: lease.start_by must be 0 to 10 s")
-	case len(p.Providers) == 0:
-		return fmt.Errorf("policy: no provider")
-	case p.Breaker.Failures < 1 || p.Breaker.Recovery < 1 || p.Breaker.Recovery > maxLeaseTime:
-		return fmt.Errorf("policy: breaker needs at least 1 failure and a recovery time of at most 366 days")
-	}
-	for _, t := range [...]int64{p.Lease.TTL, p.Lease.Grace, p.Lease.CommitBy, p.Lease.Forget, p.Lease.Max} {
-		if t < 0 || t > maxLeaseTime {
-			return fmt.Errorf("policy: lease times must be 0 to 366 days")
-		}
-	}
-	seen := map[string]bool{}
-	for i := range p.Providers {
-		pr := &p.Providers[i]
-		if pr.Name == "" || seen[pr.Name] {
-			return fmt.Errorf("policy: provider name %q is empty or double", pr.Name)
-		}
-		seen[pr.Name] = true
-		if len(pr.Models) == 0 {
-			return fmt.Errorf("policy: provider %s has no model", pr.Name)
-		}
-		if err := pr.Ceilings.validate(); err != nil {
-			return fmt.Errorf("policy: provider %s: %w", pr.Name, err)
-		}
-		models := map[string]bool{}
-		for j := range pr.Models {
-			m := &pr.Models[j]
-			if models[m.Name] {
-				return fmt.Errorf("policy: provider %s: model %q is double", pr.Name, m.Name)
-			}
-			models[m.Name] = true
-			if err := m.Ceilings.validate(); err != nil {
-				return fmt.Errorf("policy: provider %s: model %q: %w", pr.Name, m.Name, err)
-			}
-			if !validAmount(int64(m.MaxInput)) || !validAmount(int64(m.MaxOutput)) {
-				return fmt.Errorf("policy: provider %s: model %q: %w", pr.Name, m.Name, ErrAmount)
-			}
-		}
-	}
-	classes, sum := map[string]bool{}, PPM(0)
-	for i := range p.Classes {
-		c := &p.Classes[i]
-		if classes[c.Name] || c.Name == "" || c.Share < 0 || c.Share > Whole || c.Priority > Critical {
-			return fmt.Errorf("policy: class %q is nameless, double or has a wrong share or priority", c.Name)
-		}
-		classes[c.Name] = true
-		sum += c.Share
-	}
-	if !classes[DefaultClass] {
-		return fmt.Errorf("policy: no class named %s", DefaultClass)
-	}
-	var rate, budget PPM
-	for _, r := range p.Reserves {
-		if r.Rate < 0 || r.Rate > Whole || r.Budget < 0 || r.Budget > Whole {
-			return fmt.Errorf("policy: a reserve must be 0 to 1")
-		}
-		rate, budget = rate+r.Rate, budget+r.Budget
-	}
-	if sum > Whole || rate > Whole || budget > Whole {
-		return fmt.Errorf("policy: class shares and reserves must sum to at most 1")
-	}
-	return nil
-}
-
-func (c *Ceilings) validate() error {
-	for _, n := range [...]int64{int64(c.RPM), int64(c.TPM), int64(c.InputTPM), int64(c.OutputTPM), int64(c.RPD), int64(c.MaxConcurrent)} {
-		if !validAmount(n) {
-			return ErrAmount
-		}
-	}
-	if c.Burst < 0 || c.Burst > Whole {
-		return fmt.Errorf("burst must be 0 to 1")
-	}
-	return nil
 }
 
 // adopt brings a policy into force: rows, rungs and meters that it names and the state lacks are created, and those it no longer

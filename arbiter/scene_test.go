@@ -89,7 +89,7 @@ func (g *scene) policy(version uint64) *Policy {
 	if g.explicit && l.TTL == 0 {
 		l.TTL = Minute
 	}
-	l.Grace, l.CommitBy, l.Forget = of(g, "grace", 0, Minute, 10*Minute), of(g, "commit_by", Minute, Hour), of(g, "forget", Second, 10*Minute)
+	l.Grace, l.CommitBy, l.Forget = of(g, "grace", Second, Minute, 10*Minute), of(g, "commit_by", Minute, Hour), of(g, "forget", Second, 10*Minute)
 	l.OnExpiry = of(g, "expiry", ExpiryReturn, ExpiryAssume)
 	l.Max = of(g, "max", 0, 0, 5*Minute)
 	l.MaxHoldShare = of(g, "hold", 0, 0, Whole/4)
