@@ -24,11 +24,11 @@ func TestModelsOfTheFileInForce(t *testing.T) {
 			t.Errorf("dated, preferring %q: %q, %v", provider, name, err)
 		}
 	}
-	if name, err := s.model("default", "", "house-modle"); name != "" || err == nil {
+	if name, err := s.model("default", "", "house-modell"); name != "" || err == nil {
 		t.Errorf("unknown: %q, %v", name, err)
 	}
 	s.names.Store(load("budget: {providers: {openai: {models: {house-model: {price: {input: 1, output: 2}}}}}}"))
-	if _, err := s.model("default", "", "house-modle"); err == nil || !strings.Contains(err.Error(), `did you mean "house-model"?`) {
+	if _, err := s.model("default", "", "house-modell"); err == nil || !strings.Contains(err.Error(), `did you mean "house-model"?`) {
 		t.Errorf("after a reload: %v", err)
 	}
 	if name, err := s.model("elsewhere", "", "x"); name != "x" || err != nil {

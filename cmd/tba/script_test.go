@@ -72,7 +72,7 @@ func TestScripts(t *testing.T) {
 			"exits": exits, "server": serverUp, "begin": begin, "signal": signalTo, "ended": ended, "until": until, "fetch": fetch, "post": post, "load": load, "fill": fill, "occupy": occupy, "certify": certify, "flip": flip, "mount": mount, "gorge": gorge, "flood": flood,
 		},
 		RequireExplicitExec: true,
-		Deadline:            time.Now().Add(3 * time.Minute), // a command that hangs must not hold the whole run
+		Deadline:            time.Now().Add(6 * time.Minute), // a command that hangs must not hold the whole run
 	})
 }
 
