@@ -16,8 +16,11 @@ var soak = os.Getenv("TBA_SOAK") != ""
 // TestMain keeps the random laws short unless somebody asked for more: -rapid.checks or TBA_SOAK=1.
 func TestMain(m *testing.M) {
 	checks := "25"
-	if soak {
+	switch {
+	case soak:
 		checks = "2000"
+	case underRace:
+		checks = "5"
 	}
 	if err := flag.Set("rapid.checks", checks); err != nil {
 		panic(err)

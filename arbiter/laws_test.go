@@ -172,8 +172,11 @@ func TestLaws(t *testing.T) {
 func TestLawsInLargeBatches(t *testing.T) {
 	t.Parallel()
 	seeds := 12
-	if soak {
+	switch {
+	case soak:
 		seeds = 400
+	case underRace:
+		seeds = 2
 	}
 	for seed := range seeds {
 		m := newDirector(t, newSeed(uint64(seed)), 200)

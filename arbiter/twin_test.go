@@ -421,8 +421,11 @@ func TestTwin(t *testing.T) {
 func TestTwinLong(t *testing.T) {
 	t.Parallel()
 	seeds := 100
-	if soak {
+	switch {
+	case soak:
 		seeds = 2000
+	case underRace:
+		seeds = 10
 	}
 	for seed := range seeds {
 		playTwin(t, newSeed(uint64(1000+seed)), 30, 200, 12)

@@ -71,8 +71,11 @@ func worldPolicy() *Policy {
 func TestSmallWorld(t *testing.T) {
 	t.Parallel()
 	deep := 7
-	if soak {
+	switch {
+	case soak:
 		deep = 9
+	case underRace:
+		deep = 5
 	}
 	for _, expiry := range []ExpiryRule{ExpiryReturn, ExpiryAssume} {
 		t.Run([...]string{"return", "assume"}[expiry], func(t *testing.T) {
