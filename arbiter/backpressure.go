@@ -30,40 +30,56 @@ func (s *State) Pressure() Pressure {
 		return Pressure{Message: "no policy yet"}
 	}
 	var p Pressure
+	for i := range s.rules.providers {
+		headroom, _ := s.providerHeadroom(&s.rules.providers[i])
+		p.Providers = append(p.Providers, ProviderHeadroom{s.rules.providers[i].name, headroom})
+	}
+	var least PPM
+	p.Level, p.Consumed, least = s.congestion()
+	if p.Level > LevelNone {
+		p.DelayMS = s.rules.policy.Backpressure.DelayMS[p.Level-1]
+	}
+	p.ShedLow = p.Level >= LevelSevere
+	p.Message = pressureMessage(&p, least)
+	return p
+}
+
+// congestion is the level of now with the two figures that it follows from.
+func (s *State) congestion() (level Level, consumed, least PPM) {
 	global := &s.nodes.at(0).limit
 	a := s.balance(s.current(), 0)
 	if global.Tokens != Unlimited {
-		p.Consumed = ratio(a.committedTokens(), int64(global.Tokens))
+		consumed = ratio(a.committedTokens(), int64(global.Tokens))
 	}
 	if global.Nanos != Unlimited {
-		p.Consumed = max(p.Consumed, ratio(a.committedNanos(), int64(global.Nanos)))
+		consumed = max(consumed, ratio(a.committedNanos(), int64(global.Nanos)))
 	}
 	least, usable := Whole, false
 	for i := range s.rules.providers {
-		pr := &s.rules.providers[i]
-		best, up := PPM(0), false
-		for _, number := range pr.rungs {
-			if h := s.health(number); h.reason == ReasonNone && !h.probe {
-				best, up = max(best, s.windowHeadroom(s.rules.rungs[number])), true
-			}
+		if headroom, up := s.providerHeadroom(&s.rules.providers[i]); up {
+			least, usable = min(least, headroom), true
 		}
-		if up {
-			least, usable = min(least, best), true
-		}
-		p.Providers = append(p.Providers, ProviderHeadroom{pr.name, best})
 	}
 	if !usable {
 		least = 0
 	}
 	table := &s.rules.policy.Backpressure
 	for i := range table.Consumed {
-		if p.Consumed >= table.Consumed[i] || least <= table.Headroom[i] {
-			p.Level, p.DelayMS = Level(i+1), table.DelayMS[i]
+		if consumed >= table.Consumed[i] || least <= table.Headroom[i] {
+			level = Level(i + 1)
 		}
 	}
-	p.ShedLow = p.Level >= LevelSevere
-	p.Message = pressureMessage(&p, least)
-	return p
+	return level, consumed, least
+}
+
+// providerHeadroom is the rate headroom of a provider's best rung; up is false when all are open or held.
+func (s *State) providerHeadroom(p *providerRules) (best PPM, up bool) {
+	for _, number := range p.rungs {
+		if h := s.health(number); h.reason == ReasonNone && !h.probe {
+			best, up = max(best, s.windowHeadroom(s.rules.rungs[number])), true
+		}
+	}
+	return best, up
 }
 
 // windowHeadroom is the smallest free part of a rung's rate windows; slots are not a rate.

@@ -302,6 +302,11 @@ func (s *State) score(q *request, c *candidate, latency bool) {
 			break
 		}
 	}
+	if s.level == LevelMild { // prefer cheap providers
+		shift := min(mildShift, w.Headroom)
+		w.Headroom -= shift
+		w.Cost += shift
+	}
 	if latency {
 		w.Headroom -= w.Latency / 2
 		w.Cost -= w.Latency / 2
@@ -315,6 +320,9 @@ func (s *State) score(q *request, c *candidate, latency bool) {
 }
 
 const narrowHeadroom = Whole / 20
+
+// mildShift moves from headroom to cost at MILD.
+const mildShift = Whole / 10
 
 // rateHeadroom is the smallest free part of a rung's ceilings; 0 while it is held or open.
 func (s *State) rateHeadroom(r *rungRules, h health) PPM {

@@ -207,6 +207,9 @@ func (s *State) Advance(t Time) (moved bool) {
 	s.set(&s.now, max(s.now, t.Now))
 	s.set(&s.wall, t.Wall)
 	s.rotateWindows()
+	if s.level = LevelNone; s.rules != nil && len(s.rules.defaults) > 1 {
+		s.level, _, _ = s.congestion()
+	}
 	s.ends.turn(s.now)
 	for ends := 0; ends < maxEnds && len(s.ends.due) > 0 && s.ends.due[0].at <= s.now; {
 		e := s.ends.due.pop()

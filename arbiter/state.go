@@ -39,7 +39,9 @@ type State struct {
 	tombQueue []tombEntry
 	tombHead  int64
 
-	live         [int(Returned) + 1]int64 // leases by phase
+	live [int(Returned) + 1]int64 // leases by phase
+	// level is the backpressure level at the last Advance, for the choice of a rung; derived, not part of the canonical state.
+	level        Level
 	unattributed unattributed
 
 	undo   undoLog
