@@ -189,72 +189,53 @@ func releaseResponse(o *engine.Outcome) *tbav1.ReleaseResponse {
 	return m
 }
 
-// CommitLease ends a lease with what was used.
-func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) (*tbav1.CommitResponse, error) {
+func extendResponse(o *engine.Outcome) *tbav1.ExtendLeaseResponse {
+	return toExtendResponse(&o.Answer, o.Now, pressureOf(o))
+}
+
+func signalResponse(o *engine.Outcome) *tbav1.SignalLeaseResponse {
+	return toSignalResponse(&o.Answer, pressureOf(o))
+}
+
+// do runs a call that is one command: who asks, what is meant, the command, its answer.
+func do[I, O any](ctx context.Context, s *arbiterService, m I, translate func(I, *identity.Caller) (engine.Op, *arbiter.Error), respond func(*engine.Outcome) O) (none O, _ error) {
 	c, err := s.gate.caller(ctx, identity.ActionLease)
 	if err != nil {
-		return nil, toStatus(err)
+		return none, toStatus(err)
 	}
-	op, err := commitOp(m, c, new(arbiter.Commit))
+	op, err := translate(m, c)
 	if err != nil {
-		return nil, toStatus(err)
+		return none, toStatus(err)
 	}
 	out, fault := s.engine.Do(ctx, op)
 	if fault != nil {
-		return nil, toStatus(s.refused(fault))
+		return none, toStatus(s.refused(fault))
 	}
-	return commitResponse(new(tbav1.CommitResponse), &out), nil
+	return respond(&out), nil
+}
+
+// CommitLease ends a lease with what was used.
+func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) (*tbav1.CommitResponse, error) {
+	return do(ctx, s, m, func(m *tbav1.LeaseCommit, c *identity.Caller) (engine.Op, *arbiter.Error) {
+		return commitOp(m, c, new(arbiter.Commit))
+	}, func(o *engine.Outcome) *tbav1.CommitResponse { return commitResponse(new(tbav1.CommitResponse), o) })
 }
 
 // ReleaseLease ends a lease whose call used nothing.
 func (s *arbiterService) ReleaseLease(ctx context.Context, m *tbav1.LeaseRelease) (*tbav1.ReleaseResponse, error) {
-	c, err := s.gate.caller(ctx, identity.ActionLease)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	op, err := releaseOp(m, c, new(arbiter.Release))
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	out, fault := s.engine.Do(ctx, op)
-	if fault != nil {
-		return nil, toStatus(s.refused(fault))
-	}
-	return releaseResponse(&out), nil
+	return do(ctx, s, m, func(m *tbav1.LeaseRelease, c *identity.Caller) (engine.Op, *arbiter.Error) {
+		return releaseOp(m, c, new(arbiter.Release))
+	}, releaseResponse)
 }
 
 // ExtendLease keeps the lease of a long call alive.
 func (s *arbiterService) ExtendLease(ctx context.Context, m *tbav1.ExtendLeaseRequest) (*tbav1.ExtendLeaseResponse, error) {
-	c, err := s.gate.caller(ctx, identity.ActionLease)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	op, err := s.extendOp(m, c)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	out, fault := s.engine.Do(ctx, op)
-	if fault != nil {
-		return nil, toStatus(s.refused(fault))
-	}
-	return toExtendResponse(&out.Answer, out.Now, pressureOf(&out)), nil
+	return do(ctx, s, m, s.extendOp, extendResponse)
 }
 
 // SignalLease reports an event of a running call.
 func (s *arbiterService) SignalLease(ctx context.Context, m *tbav1.SignalLeaseRequest) (*tbav1.SignalLeaseResponse, error) {
-	c, err := s.gate.caller(ctx, identity.ActionLease)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	op, err := s.signalOp(m, c)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	out, fault := s.engine.Do(ctx, op)
-	if fault != nil {
-		return nil, toStatus(s.refused(fault))
-	}
-	return toSignalResponse(&out.Answer, pressureOf(&out)), nil
+	return do(ctx, s, m, s.signalOp, signalResponse)
 }
 
 // Explain will return the record of a decision; records are not kept yet.

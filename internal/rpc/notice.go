@@ -36,9 +36,9 @@ func (x *session) answer(out *framesOut, scratch *answers, c *sessionCall, r *en
 	case fieldRelease:
 		return out.add(c.frame, fieldRelease, releaseResponse(&r.Outcome))
 	case fieldExtend:
-		return out.add(c.frame, fieldExtend, toExtendResponse(&r.Answer, r.Now, pressureOf(&r.Outcome)))
+		return out.add(c.frame, fieldExtend, extendResponse(&r.Outcome))
 	default:
-		return out.add(c.frame, fieldSignal, toSignalResponse(&r.Answer, pressureOf(&r.Outcome)))
+		return out.add(c.frame, fieldSignal, signalResponse(&r.Outcome))
 	}
 }
 
