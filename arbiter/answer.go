@@ -123,8 +123,6 @@ const (
 	AlreadyCommitted
 	Extended
 	Signalled
-	LeaseExpired  // the lease has ended by itself
-	LeaseResolved // the lease was committed or released
 )
 
 // Flags tell how a figure came to be.

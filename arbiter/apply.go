@@ -68,7 +68,6 @@ func (s *State) Apply(f *Fact) {
 		s.applyFinal(f.Number)
 	case FactUnattributed:
 		s.applyUnattributed(f)
-	case FactWriterJoined:
 	default:
 		panic(fmt.Sprintf("arbiter: unknown fact kind %d", f.Kind))
 	}

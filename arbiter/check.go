@@ -50,7 +50,7 @@ func (s *State) Check() error {
 			perBook[l.period][row] = h
 		}
 	}
-	if phases[1:] != nil && [int(Returned)]int64(phases[1:]) != [int(Returned)]int64(s.live[1:]) {
+	if [int(Returned)]int64(phases[1:]) != [int(Returned)]int64(s.live[1:]) {
 		return fmt.Errorf("phases: counted %v, kept %v", phases, s.live)
 	}
 	for i := range s.nodes.n {

@@ -99,7 +99,7 @@ func (r *Request) Sum() uint64 {
 	return h
 }
 
-// RungSet is a set of rung numbers (Answer.Rung, Answer.Wanted), a bit each.
+// RungSet is a set of rung numbers (RungRow.Number, Answer.Wanted), a bit each.
 type RungSet []uint64
 
 // Has reports whether rung r is in the set. A nil set is empty.
@@ -222,7 +222,7 @@ type Adopt struct {
 	Period  Period
 }
 
-// Roll starts the next period (Day empty) or the next calendar day of one provider's RPD counters. Due names what is due.
+// Roll starts the next period (Provider empty) or the next calendar day of one provider's RPD counters. Due names what is due.
 type Roll struct {
 	// Provider is empty for the budget period.
 	Provider string

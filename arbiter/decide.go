@@ -80,7 +80,7 @@ type candidate struct {
 	tried         bool
 }
 
-// rows are the budget rows of a request that do not depend on the rung; −1 in made means it exists.
+// rows are the budget rows of a request that do not depend on the rung. fresh ones do not exist yet.
 type rows struct {
 	agent, class, task, workflow, credential uint32
 	limits                                   [4]Limit // of agent, workflow, task, credential while they do not exist yet

@@ -20,7 +20,6 @@ const (
 	FactDayRolled
 	FactPeriodFinal
 	FactUnattributed
-	FactWriterJoined
 )
 
 // Fact is something decided, in absolute numbers: Apply is arithmetic and never asks the policy of the day. Kind says which parts are set.
@@ -34,7 +33,7 @@ type Fact struct {
 	Health     HealthFact
 	// At is a logical time: Activated: the true start; Extended: the new end; Throttled: hold until.
 	At int64
-	// Name and NodeKind, with Node and Parent, describe NodeAdded. Name is the writer of WriterJoined.
+	// Name and NodeKind, with Node and Parent, describe NodeAdded.
 	Name     string
 	NodeKind NodeKind
 	Parent   uint32

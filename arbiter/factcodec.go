@@ -43,8 +43,6 @@ func AppendFact(dst []byte, f *Fact, intern func(string) uint32) []byte {
 		w.period(f.Period)
 	case FactPeriodFinal:
 		w.uint(uint64(f.Number))
-	case FactWriterJoined:
-		w.uint(uint64(intern(f.Name)))
 	}
 	return w.b
 }
@@ -142,8 +140,6 @@ func DecodeFact(kind FactKind, payload []byte, lookup func(uint32) (string, bool
 		f.Node, f.Period = r.number(), r.period()
 	case FactPeriodFinal:
 		f.Number = r.number()
-	case FactWriterJoined:
-		name()
 	default:
 		return ErrCorrupt
 	}

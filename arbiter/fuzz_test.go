@@ -34,7 +34,7 @@ func FuzzDecodeFact(f *testing.F) {
 			}
 		}
 	}
-	f.Add(uint16(FactWriterJoined), []byte{0})
+	f.Add(uint16(FactUnattributed), []byte{0})
 	f.Add(uint16(99), []byte{1, 2, 3})
 	names := []string{"t0", "a1", strings.Repeat("n", 128)}
 	f.Fuzz(func(t *testing.T, kind uint16, payload []byte) {

@@ -28,7 +28,7 @@ func (l *lease) priority() Priority { return Priority(l.word >> 8) }
 func (l *lease) flags() Flags       { return Flags(l.word >> 16) }
 func (l *lease) tokens() int64      { return l.input + l.output }
 
-// state is the public form of a lease.
+// leaseState is the public form of a lease.
 func (s *State) leaseState(l *lease) LeaseState {
 	m := s.nodes.at(l.model)
 	commitBy := l.deadline // of an ended lease: when it is forgotten
@@ -140,7 +140,7 @@ func (s *State) path(l *lease) (p path) {
 	return p
 }
 
-// account is the i-th row's account, to be changed.
+// pathAccount is the account of a path's i-th row, to be changed.
 func (s *State) pathAccount(p *path, i int, b *book) *account {
 	if i >= p.periodic {
 		b = &s.tasks

@@ -269,7 +269,7 @@ func tell(word string, r reply) string {
 }
 
 var resultWords = [...]string{"RECORDED", "ALREADY_RECORDED", "CONFLICT", "ACCEPTED_PENDING", "TOO_OLD", "UNKNOWN_LEASE",
-	"RELEASED", "ALREADY_RELEASED", "ALREADY_COMMITTED", "EXTENDED", "SIGNALLED", "EXPIRED", "RESOLVED"}
+	"RELEASED", "ALREADY_RELEASED", "ALREADY_COMMITTED", "EXTENDED", "SIGNALLED"}
 
 func flagWords(f Flags) (list string) {
 	for i, w := range [...]string{"late", "after_release", "recreated", "estimated", "overrun", "repeat", "expired", "resolved", "probe", "partial", "started", "fallback"} {

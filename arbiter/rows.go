@@ -26,12 +26,12 @@ func (r *BudgetRow) Available() int64 {
 	return max(r.Limit-r.Spent-r.Assumed-r.Held, 0)
 }
 
-// OverBy is by how much spent and assumed pass the limit: after a late commit, an overrun or a lowered limit.
+// OverBy is by how much spent, assumed and held pass the limit: after a late commit, an overrun or a lowered limit.
 func (r *BudgetRow) OverBy() int64 {
 	if r.Limit == Unlimited {
 		return 0
 	}
-	return max(r.Spent+r.Assumed-r.Limit, 0)
+	return max(r.Spent+r.Assumed+r.Held-r.Limit, 0)
 }
 
 // BudgetRows lists every row that has a limit or was used in a period, tokens before money; period 0 is the open one. Money rows

@@ -336,10 +336,7 @@ func (s *State) resolveLimit(n *node) {
 		}
 	case KindTask:
 		n.limit = p.Tasks
-	case KindCredential:
-		if p.Lease.MaxHeld > 0 {
-			n.limit = NoLimit // bounded by what it holds, not by what it spends
-		}
+	case KindCredential: // bounded by what it holds, not by what it spends
 	}
 }
 

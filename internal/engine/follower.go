@@ -227,7 +227,7 @@ func applyEntry(s *arbiter.State, e *journal.Entry, buf *[]arbiter.Fact) error {
 		if err == nil {
 			continue
 		}
-		if jf.Critical || jf.Kind <= uint16(arbiter.FactWriterJoined) {
+		if jf.Critical || jf.Kind <= uint16(arbiter.FactUnattributed) {
 			return fmt.Errorf("entry %s: fact of kind %d: %w: a newer version of this program wrote it, or it is damaged", e.Pos(), jf.Kind, err)
 		}
 		facts = facts[:len(facts)-1] // unknown and not critical
