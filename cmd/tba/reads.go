@@ -21,6 +21,7 @@ func (a *app) readCommands() []*cobra.Command {
 
 func (a *app) budgetsCommand() *cobra.Command {
 	var period, kind string
+	var limit int
 	cmd := &cobra.Command{
 		Use: "budgets", Aliases: []string{"budget"}, Short: "The budget tree: limit, spent, held, available", Args: noArgs,
 		Example: "  tba budgets\n  tba budgets -o json\n  tba budgets --period 3 --kind provider",
@@ -28,12 +29,9 @@ func (a *app) budgetsCommand() *cobra.Command {
 	s := a.serverFlags(cmd)
 	cmd.Flags().StringVar(&period, "period", "", "a closed period by its number, as the line under the table tells it (default: the current one)")
 	cmd.Flags().StringVar(&kind, "kind", "", "only this kind: global, provider, model, class, agent, workflow, task")
-	type answer struct {
-		Budgets []budgetRow `json:"budgets"`
-		Closed  []string    `json:"closed_periods"`
-	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, "at most so many rows, parents first; 0 is all")
 	complete(cmd, "period", s, "budgets", func(b []byte) []string {
-		var v answer
+		var v budgetPage
 		_ = json.Unmarshal(b, &v) // no completion is the worst that happens
 		return v.Closed
 	})
@@ -45,19 +43,14 @@ func (a *app) budgetsCommand() *cobra.Command {
 			}
 			query.Set("period_id", period)
 		}
-		var v answer
-		if err := s.get(ctx, "budgets", query, &v); err != nil {
+		if limit < 0 {
+			return fail(exitUsage, "", "--limit %d: 0 or more", limit)
+		}
+		v, err := s.budgets(ctx, query, kind, limit)
+		if err != nil {
 			return err
 		}
 		rows := v.Budgets
-		if kind != "" {
-			rows = nil
-			for _, b := range v.Budgets {
-				if b.Kind == kind {
-					rows = append(rows, b)
-				}
-			}
-		}
 		if len(rows) == 0 && frame.format == "table" {
 			a.note("no budgets here: add limits to the configuration (tba config explain budget)")
 			return nil
@@ -65,8 +58,14 @@ func (a *app) budgetsCommand() *cobra.Command {
 		if frame.format == "table" {
 			rows = perBudget(rows)
 		}
-		if err := printRows(frame, rows, budgetColumns); err != nil || frame.format != "table" {
+		if err := printRows(frame, rows, budgetColumns); err != nil {
 			return err
+		}
+		if v.Next != "" {
+			frame.note("there are more: --limit 0 shows all, --kind some")
+		}
+		if frame.format != "table" {
+			return nil
 		}
 		frame.period(rows)
 		if len(v.Closed) > 0 && period == "" {
@@ -75,6 +74,38 @@ func (a *app) budgetsCommand() *cobra.Command {
 		return nil
 	})
 	return cmd
+}
+
+// budgetPage is an answer of the API.
+type budgetPage struct {
+	Budgets []budgetRow `json:"budgets"`
+	Closed  []string    `json:"closed_periods"`
+	Next    string      `json:"next_page_token"`
+}
+
+// budgets reads pages until there are limit rows of the kind; "" is every kind, 0 all rows. Next tells that there are more.
+func (s *api) budgets(ctx context.Context, query url.Values, kind string, limit int) (all budgetPage, err error) {
+	for {
+		var v budgetPage
+		if err := s.get(ctx, "budgets", query, &v); err != nil {
+			return all, err
+		}
+		all.Closed, all.Next = v.Closed, v.Next
+		for _, b := range v.Budgets {
+			if kind != "" && b.Kind != kind {
+				continue
+			}
+			if limit > 0 && len(all.Budgets) == limit {
+				all.Next = b.Name
+				return all, nil
+			}
+			all.Budgets = append(all.Budgets, b)
+		}
+		if v.Next == "" {
+			return all, nil
+		}
+		query.Set("page_token", v.Next)
+	}
 }
 
 // period tells under a table which period it shows.
