@@ -34,7 +34,9 @@ func newDirector(tb failer, d dice, ids int) *director {
 
 func (m *director) open(tb failer) {
 	tb.Helper()
-	m.k.do(tb, at(m.now), m.adopt(tb))
+	if r := m.k.do(tb, at(m.now), m.adopt(tb)); r.Err != nil {
+		tb.Fatalf("the scene's policy is refused: %v", r.Err)
+	}
 }
 
 func (m *director) adopt(tb failer) *Adopt {
@@ -178,11 +180,22 @@ func TestLawsInLargeBatches(t *testing.T) {
 	case underRace:
 		seeds = 2
 	}
+	kinds := map[FactKind]int{}
 	for seed := range seeds {
 		m := newDirector(t, newSeed(uint64(seed)), 200)
 		m.open(t)
 		m.play(t, 30, 1024)
 		m.play(t, 200, 3)
+		for i := range m.k.log {
+			for _, kind := range m.k.log[i].kinds {
+				kinds[kind]++
+			}
+		}
+	}
+	for kind := FactNodeAdded; kind <= FactUnattributed; kind++ {
+		if kinds[kind] == 0 && !underRace {
+			t.Errorf("no scene had a fact of kind %d", kind)
+		}
 	}
 }
 

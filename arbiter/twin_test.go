@@ -438,8 +438,8 @@ func playTwin(tb failer, d dice, ids, batches, size int) {
 	g.tame, g.explicit = true, true
 	m := &twin{known: map[LeaseID]*record{}, classes: map[string]bool{}}
 	first := g.adopt(tb)
-	if err := m.verify(first, g.k.do(tb, at(g.now), first)); err != nil {
-		tb.Fatalf("%v", err)
+	if err := m.verify(first, g.k.do(tb, at(g.now), first)); err != nil || m.p == nil {
+		tb.Fatalf("the scene's policy: %v", err)
 	}
 	for i := range batches {
 		b := g.next(tb, size)
