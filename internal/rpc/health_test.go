@@ -1,52 +1,59 @@
 package rpc
 
 import (
-	"strconv"
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/token-budget-arbiter/tba/arbiter"
-	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
-	"github.com/token-budget-arbiter/tba/internal/journal"
+	"github.com/token-budget-arbiter/tba/internal/engine"
 )
 
-// TestHealthFollowsThePools: a server whose journal is full gets no new work, and one that goes down neither, whatever its pools say.
+// sick is an engine that says it cannot grant while it is told so.
+type sick struct {
+	*engine.Engine
+	ill atomic.Bool
+}
+
+func (s *sick) Ready() error {
+	if s.ill.Load() {
+		return errors.New("full: the journal has no room")
+	}
+	return s.Engine.Ready()
+}
+
+// TestHealthFollowsThePools: a server whose pools cannot grant gets no new work until they can, and one that goes down gets none whatever they say.
 func TestHealthFollowsThePools(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, setup{store: journal.NewMemory(journal.MemoryOptions{MaxBytes: 64 << 10})})
-		watch, err := healthpb.NewHealthClient(w.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		next := func(want healthpb.HealthCheckResponse_ServingStatus) {
+		w := newWorld(t, setup{})
+		pools := &sick{Engine: w.engine}
+		s := New(Options{Engine: w.engine, Reader: pools, Feed: w.engine})
+		defer s.Close()
+		is := func(when string, want healthpb.HealthCheckResponse_ServingStatus) {
 			t.Helper()
-			if m, err := watch.Recv(); err != nil || m.GetStatus() != want {
-				t.Fatalf("%v, %v, want %v", m, err, want)
+			for _, name := range []string{"", bareName, "tba.v1.Admin"} {
+				if m, err := s.health.Check(context.Background(), &healthpb.HealthCheckRequest{Service: name}); err != nil || m.GetStatus() != want {
+					t.Errorf("%s, health of %q: %v, %v", when, name, m, err)
+				}
 			}
 		}
-		next(healthpb.HealthCheckResponse_SERVING)
-		for i := 0; ; i++ {
-			_, err := w.lease.RequestLease(t.Context(), &tbav1.LeaseRequest{AgentId: "a" + strconv.Itoa(i), EstimatedTokens: 10})
-			if err != nil {
-				break
-			}
-			if i > 10_000 {
-				t.Fatal("the journal is never full")
-			}
-		}
-		next(healthpb.HealthCheckResponse_NOT_SERVING)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, setup{policy: testPolicy(func(p *arbiter.Policy) { p.Lease.TTL = int64(time.Minute) })})
-		w.server.Drain(time.Second)
-		time.Sleep(5 * healthEvery)
-		m, err := healthpb.NewHealthClient(w.conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
-		if err != nil || m.GetStatus() != healthpb.HealthCheckResponse_NOT_SERVING {
-			t.Errorf("draining: %v, %v", m, err)
-		}
+		is("before it serves", healthpb.HealthCheckResponse_NOT_SERVING)
+		s.SetServing(true)
+		is("serving", healthpb.HealthCheckResponse_SERVING)
+		pools.ill.Store(true)
+		time.Sleep(2 * healthEvery)
+		is("journal full", healthpb.HealthCheckResponse_NOT_SERVING)
+		pools.ill.Store(false)
+		time.Sleep(2 * healthEvery)
+		is("room again", healthpb.HealthCheckResponse_SERVING)
+		s.Drain(time.Second)
+		is("draining", healthpb.HealthCheckResponse_NOT_SERVING)
+		time.Sleep(2 * healthEvery)
+		is("draining still", healthpb.HealthCheckResponse_NOT_SERVING)
 	})
 }
