@@ -204,6 +204,9 @@ func (s *State) leave(l *lease, spent, assumed amounts) {
 // most maxEnds of them a call; the rest stay counted. It reports whether a lease moved: then the journal needs an entry even
 // without facts, so that followers move it in the same step. A t.Now before Now counts as Now.
 func (s *State) Advance(t Time) (moved bool) {
+	// Where nothing can be taken back that a lease's end depends on, stale entries go for good: a batch that is taken back because
+	// nothing came of it must not find them again.
+	untouched := len(s.undo.records) == 0
 	s.set(&s.now, max(s.now, t.Now))
 	s.set(&s.wall, t.Wall)
 	s.rotateWindows()
@@ -213,17 +216,25 @@ func (s *State) Advance(t Time) (moved bool) {
 	s.ends.turn(s.now)
 	for ends := 0; ends < maxEnds && len(s.ends.due) > 0 && s.ends.due[0].at <= s.now; {
 		e := s.ends.due.pop()
-		s.note(undoEnd, e.slot, e.at)
-		if e.slot >= s.leases.n {
-			continue
+		var l *lease
+		if e.slot < s.leases.n {
+			l = s.leases.at(e.slot)
 		}
-		l := s.leases.at(e.slot)
-		if l.phase() == PhaseNone || l.wake != e.at {
+		switch stale := l == nil || l.phase() == PhaseNone || l.wake != e.at; {
+		case !stale && l.deadline <= e.at:
+			s.note(undoEnd, e.slot, e.at)
+		case untouched:
+			if !stale { // moved later since: in its turn
+				l.wake = l.deadline
+				s.ends.add(endEntry{l.deadline, e.slot})
+			}
 			continue
-		}
-		if l.deadline > e.at { // moved later since: in its turn
-			s.set(&l.wake, l.deadline)
-			s.addEnd(endEntry{l.deadline, e.slot})
+		default:
+			s.note(undoEnd, e.slot, e.at)
+			if !stale {
+				s.set(&l.wake, l.deadline)
+				s.addEnd(endEntry{l.deadline, e.slot})
+			}
 			continue
 		}
 		s.end(e.slot, l)
@@ -236,7 +247,8 @@ func (s *State) Advance(t Time) (moved bool) {
 // maxEnds bounds the lease ends of one Advance.
 const maxEnds = 4096
 
-// NextEnd is a logical time before which no lease moves by itself: it may be early, never late. ok is false when there is no lease.
+// NextEnd is a logical time before which no lease moves by itself, never late. It is early only for a lease whose end has moved later, and
+// for one lease and time once: the Advance of that time sees it. ok is false when there is no lease.
 func (s *State) NextEnd() (at int64, ok bool) {
 	return s.ends.next()
 }

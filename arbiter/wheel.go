@@ -9,8 +9,9 @@ import "math/bits"
 // entry comes up. So a commit or an extension costs nothing here. The layout is not part of the state; the order of ends is.
 type endWheel struct {
 	buckets [wheelBuckets][]endEntry
-	// filled has a bit for each bucket that is not empty.
+	// filled has a bit for each bucket that is not empty, first its smallest time, or an earlier one that was dropped.
 	filled [wheelBuckets / 64]uint64
+	first  [wheelBuckets]int64
 	// visited is the time up to which everything has been moved to due.
 	visited int64
 	due     endHeap
@@ -29,6 +30,9 @@ func (w *endWheel) add(e endEntry) {
 		return
 	}
 	b := e.at / bucketLength % wheelBuckets
+	if len(w.buckets[b]) == 0 || e.at < w.first[b] {
+		w.first[b] = e.at
+	}
 	w.buckets[b] = append(w.buckets[b], e)
 	w.filled[b/64] |= 1 << (b % 64)
 }
@@ -66,6 +70,9 @@ func (w *endWheel) turn(now int64) {
 			if e.at <= now {
 				w.due.push(e)
 			} else {
+				if len(kept) == 0 || e.at < w.first[i] {
+					w.first[i] = e.at
+				}
 				kept = append(kept, e)
 			}
 		}
@@ -75,7 +82,8 @@ func (w *endWheel) turn(now int64) {
 	}
 }
 
-// next is a time before which nothing is due: the heap's top, or the start of the next filled bucket. ok is false when there is nothing.
+// next is the time of the earliest entry: the heap's top, or the smallest of the first bucket that is due within this turn, or of all
+// when none is. ok is false when there is nothing.
 func (w *endWheel) next() (at int64, ok bool) {
 	if len(w.due) > 0 {
 		return w.due[0].at, true
@@ -83,13 +91,23 @@ func (w *endWheel) next() (at int64, ok bool) {
 	now := w.visited / bucketLength
 	for ahead := int64(0); ahead < wheelBuckets; {
 		i := (now + ahead) % wheelBuckets
-		if rest := w.filled[i/64] >> (i % 64); rest != 0 {
-			ahead += int64(bits.TrailingZeros64(rest))
-			return max((now+ahead)*bucketLength, w.visited+1), true
+		rest := w.filled[i/64] >> (i % 64)
+		if rest == 0 {
+			ahead += 64 - i%64
+			continue
 		}
-		ahead += 64 - i%64
+		ahead += int64(bits.TrailingZeros64(rest))
+		if ahead >= wheelBuckets { // the rest of the word that the round began in
+			break
+		}
+		if first := w.first[(now+ahead)%wheelBuckets]; !ok || first < at {
+			at, ok = first, true
+		}
+		if ahead++; at < (now+ahead)*bucketLength { // all that follows is later
+			break
+		}
 	}
-	return 0, false
+	return at, ok
 }
 
 // endHeap is a 4-ary heap in (time, slot) order.

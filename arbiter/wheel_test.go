@@ -1,45 +1,84 @@
 package arbiter
 
 import (
-	"math/rand"
-	"slices"
+	"math/rand/v2"
 	"testing"
 )
 
-// TestEndHeapOrder: whatever goes in, ends come out in (time, slot) order.
-func TestEndHeapOrder(t *testing.T) {
+// TestWheelNext: the earliest entry, near or turns away, however many buckets hold only far ones.
+func TestWheelNext(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewSource(1))
-	for range 200 {
-		var h endHeap
-		var want []endEntry
-		for range rng.Intn(500) {
-			e := endEntry{int64(rng.Intn(50)), uint32(rng.Intn(1000))}
-			h.push(e)
-			want = append(want, e)
-			if rng.Intn(4) == 0 {
-				slices.SortFunc(want, func(a, b endEntry) int {
-					if a.before(b) {
-						return -1
-					}
-					if b.before(a) {
-						return 1
-					}
-					return 0
-				})
-				if got := h.pop(); got != want[0] {
-					t.Fatalf("popped %v, the first is %v", got, want[0])
+	r := rand.New(rand.NewPCG(7, 7))
+	const turn = wheelBuckets * bucketLength
+	for round := range 40 {
+		w, live, now := new(endWheel), map[endEntry]bool{}, int64(r.IntN(int(3*turn)))
+		w.turn(now)
+		for step := range 300 {
+			switch r.IntN(3) {
+			case 0, 1:
+				e := endEntry{now + 1 + r.Int64N([...]int64{bucketLength, Minute, turn, 9 * turn}[r.IntN(4)]), uint32(step)}
+				w.add(e)
+				live[e] = true
+			default:
+				now += r.Int64N([...]int64{bucketLength, Second, turn / 2, 2 * turn}[(r.IntN(4)+round)%4])
+				w.turn(now)
+				for len(w.due) > 0 {
+					delete(live, w.due.pop())
 				}
-				want = want[1:]
+			}
+			want, any := int64(0), false
+			for e := range live {
+				if !any || e.at < want {
+					want, any = e.at, true
+				}
+			}
+			if got, ok := w.next(); ok != any || got != want {
+				t.Fatalf("round %d, step %d at %d: next is %d %v, want %d %v", round, step, now, got, ok, want, any)
 			}
 		}
-		last := endEntry{at: -1}
-		for len(h) > 0 {
-			e := h.pop()
-			if e.before(last) {
-				t.Fatalf("popped %v after %v", e, last)
-			}
-			last = e
+	}
+}
+
+func TestWheelNextAllocatesNothing(t *testing.T) { //nolint:paralleltest // it counts allocations
+	w := new(endWheel)
+	for i := range 5000 {
+		w.add(endEntry{3*Hour + int64(i)*Second, uint32(i)})
+	}
+	if n := testing.AllocsPerRun(10, func() { w.next() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestNextEndNeedsNoRest: who wakes at NextEnd and finds nothing to do, and takes that back, is not woken for it again.
+func TestNextEndNeedsNoRest(t *testing.T) {
+	t.Parallel()
+	k := openDesk(t, onePolicy())
+	for n := range 20 {
+		k.grant(t, Hour, requestOf(n))
+	}
+	now := Hour + 10*Second
+	for n := range 20 {
+		switch n % 3 {
+		case 0:
+			k.do(t, at(now), &Extend{Lease: leaseID(n), Arrival: now})
+		case 1:
+			k.do(t, at(now), &Commit{Lease: leaseID(n), HasActual: true, Actual: 10})
 		}
+	}
+	wakes := 0
+	for {
+		next, ok := k.w.NextEnd()
+		if !ok {
+			break
+		}
+		if next <= now || wakes > 1000 {
+			t.Fatalf("at %d s it is woken for %d s, after %d wakes", now/Second, next/Second, wakes)
+		}
+		now = next
+		wakes++
+		k.run(t, &batch{t: at(now)}) // taken back when nothing ended
+	}
+	if c := k.w.Counts(); wakes > 10 || c.Running() != 0 || k.w.leases.n != uint32(len(k.w.leaseFree)) {
+		t.Errorf("%d wakes; %+v", wakes, c)
 	}
 }
