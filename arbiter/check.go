@@ -7,8 +7,8 @@ import "fmt"
 // pass over all leases.
 func (s *State) Check() error {
 	type sum struct {
-		held, assumed amounts
-		open, refs    int64
+		held       amounts
+		open, refs int64
 	}
 	rows := make([]sum, s.nodes.n)
 	perBook := map[uint32]map[uint32]amounts{}

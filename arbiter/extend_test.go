@@ -13,7 +13,8 @@ func TestExtendReserved(t *testing.T) {
 	r := requestOf(1)
 	r.Deferred = true
 	k.grant(t, Hour, r)
-	now, end := Hour, Hour+2*Second
+	var now int64
+	end := Hour + 2*Second
 	for range 20 {
 		now = end
 		got := k.do(t, at(now), &Extend{Lease: r.Lease, Arrival: now})

@@ -51,14 +51,14 @@ type stream struct {
 
 // call is a lease that is not settled yet.
 type call struct {
-	id               LeaseID
-	reserved         bool
-	last             int64 // the latest arrival that is allowed
-	input, output    int64
-	count, use       *arrival
-	next             int64 // when something happens to it
-	end              string
-	extended, beyond int
+	id            LeaseID
+	reserved      bool
+	last          int64 // the latest arrival that is allowed
+	input, output int64
+	count, use    *arrival
+	next          int64 // when something happens to it
+	end           string
+	extended      int
 }
 
 func newStream(tb failer, d dice, p *Policy, lateness string) *stream {
@@ -344,7 +344,6 @@ func TestWindowRing(t *testing.T) {
 			if err := f.decide(t, &Extend{Lease: r.Lease, Arrival: f.now}); err != nil {
 				t.Fatal(err)
 			}
-			start = f.now + MaxStartBy
 			f.tick(t, MaxStartBy-Millisecond)
 			if err := f.decide(t, &Signal{Lease: r.Lease, Activate: true}); err != nil {
 				t.Fatal(err)

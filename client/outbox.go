@@ -16,7 +16,7 @@ const (
 	// outboxHorizon is how long a commit is repeated: the arbiter records a later
 	// one as unattributed only.
 	outboxHorizon = time.Hour
-	maxSettle     = 64 // commits that ride on one request; a server takes 256
+	maxSettle     = 64 // commits that ride on one request: as many as a server takes
 	maxSenders    = 16 // commits sent at the same time, each on its own
 )
 

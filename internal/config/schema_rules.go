@@ -76,7 +76,7 @@ type Estimation struct {
 
 // Limits are those of the server.
 type Limits struct {
-	PerAddress PerAddress `yaml:"per_address" doc:"What one client address may ask. Off on the loopback unless set here."`
+	PerAddress PerAddress `yaml:"per_address" doc:"What one client address may ask over HTTP, and how many gRPC connections it may open. Set here, it holds on the loopback and for each gRPC call too."`
 }
 
 // PerAddress is a token bucket for each client address.

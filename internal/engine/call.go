@@ -72,6 +72,8 @@ type call struct {
 	slot     int // in shape.waiters
 	expiry   int // in queue.expiry
 	fresh    bool
+	freshIn  *shape // whose list of fresh calls has it, at freshAt
+	freshAt  int
 	readyAt  int64 // of the last deferral
 	answer   arbiter.Answer
 	err      *arbiter.Error
@@ -105,7 +107,7 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 	now := p.clock.now()
 	c.arrived, c.limit, c.until = now, now, now+anew
 	c.dryRun, c.fresh = op.DryRun, false
-	c.shape, c.pipe, c.tag, c.err = nil, nil, 0, nil
+	c.shape, c.freshIn, c.pipe, c.tag, c.err = nil, nil, nil, 0, nil
 	c.ticket = t
 	if claims != nil {
 		c.claims = *claims

@@ -105,7 +105,6 @@ func (s *shape) unlist() bool {
 		return false
 	}
 	s.listed, s.asked = false, nil
-	clear(s.fresh)
-	s.fresh = s.fresh[:0]
+	s.clearFresh()
 	return true
 }

@@ -48,7 +48,8 @@ type shapeKey struct {
 type shape struct {
 	key     shapeKey
 	waiters waiterHeap
-	fresh   []*call // not decided yet; the head among them
+	fresh   []*call // not decided yet, the head among them; nil where one was answered since
+	dropped int     // how many have left fresh at its front
 	listed  bool    // in queue.levels
 	rank    int64
 	asked   *call // the head when it was deferred last
@@ -76,7 +77,16 @@ func (q *queue) add(c *call) {
 	q.order++
 	c.order = q.order
 	q.put(c, key)
-	c.shape.fresh = append(c.shape.fresh, c)
+	s := c.shape
+	c.freshIn, c.freshAt = s, s.dropped+len(s.fresh)
+	s.fresh = append(s.fresh, c)
+}
+
+// clearFresh forgets all fresh ones.
+func (s *shape) clearFresh() {
+	s.dropped += len(s.fresh)
+	clear(s.fresh)
+	s.fresh = s.fresh[:0]
 }
 
 func (q *queue) put(c *call, key shapeKey) {
@@ -124,6 +134,13 @@ func (q *queue) remove(c *call) {
 	if c.expiry >= 0 {
 		heap.Remove(&q.expiry, c.expiry)
 	}
+	// An answered call belongs to its caller again: no list may lead to it.
+	if in := c.freshIn; in != nil {
+		if i := c.freshAt - in.dropped; i >= 0 {
+			in.fresh[i] = nil
+		}
+		c.freshIn = nil
+	}
 	c.shape = nil
 	q.count--
 }
@@ -134,8 +151,8 @@ func (q *queue) drain() []*call {
 	for l := range q.levels {
 		for _, s := range slices.Concat(q.levels[l], q.apart.levels[l]) {
 			list = append(list, s.waiters...)
-			clear(s.fresh)
-			s.waiters, s.fresh, s.asked, s.listed = nil, s.fresh[:0], nil, false
+			s.clearFresh()
+			s.waiters, s.asked, s.listed = nil, nil, false
 		}
 		clear(q.levels[l])
 		q.levels[l] = q.levels[l][:0]

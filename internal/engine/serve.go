@@ -158,14 +158,14 @@ func (p *pool) block(s *shape) {
 func (p *pool) serveFresh(b *batch, s *shape) verdict {
 	for len(s.fresh) > 0 {
 		c := s.fresh[0]
-		if c.fresh && c.shape == s && c.pending() {
+		if c != nil && c.fresh && c.shape == s && c.pending() {
 			if b.asks >= maxBatch {
 				return stop
 			}
 			p.examine(b, s, c)
 		}
 		s.fresh[0] = nil
-		s.fresh = s.fresh[1:]
+		s.fresh, s.dropped = s.fresh[1:], s.dropped+1
 	}
 	s.fresh = nil
 	return held

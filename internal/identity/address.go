@@ -34,13 +34,23 @@ type Addresses struct {
 	turned   time.Time
 }
 
-// NewAddresses makes a limiter of perSecond events and burst at once. Loopback addresses are limited only if loopback is set.
+// NewAddresses makes a limiter of perSecond events and burst at once. Loopback addresses are limited only if loopback is set: the
+// limit was configured, it is not the built-in one.
 // perSecond ≤ 0 returns nil: no limit. burst below 1 is 1.
 func NewAddresses(perSecond float64, burst int, loopback bool) *Addresses {
 	if !(perSecond > 0) || math.IsInf(perSecond, 1) {
 		return nil
 	}
 	return &Addresses{rate: rate.Limit(perSecond), burst: max(burst, 1), loopback: loopback, now: map[netip.Addr]*rate.Limiter{}}
+}
+
+// Configured is a, or nil when a is the built-in limit. That one is for the HTTP port and for new connections: an agent fleet behind
+// one address sends thousands of calls a second over native gRPC, and each has its lease to pass.
+func (a *Addresses) Configured() *Addresses {
+	if a == nil || !a.loopback {
+		return nil
+	}
+	return a
 }
 
 // Take counts one event of remote. ok says that it may happen; otherwise wait is how long until the next one may.

@@ -49,7 +49,7 @@ func (g *gate) caller(ctx context.Context, a identity.Action) (*identity.Caller,
 	if c, ok := ctx.Value(callerKey{}).(*identity.Caller); ok {
 		return c, c.Allow(a)
 	}
-	if limit := g.addresses.Load(); limit != nil {
+	if limit := g.addresses.Load().Configured(); limit != nil {
 		if wait, ok := limit.Take(remoteOf(ctx)); !ok {
 			return nil, rateLimited(wait)
 		}

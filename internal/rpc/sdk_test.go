@@ -62,7 +62,7 @@ func (w *world) open(t *testing.T) int64 {
 	if s.GetWaiting() != 0 {
 		t.Errorf("%d requests wait", s.GetWaiting())
 	}
-	return int64(s.GetLeasesOpen())
+	return s.GetLeasesOpen()
 }
 
 var sdkAsk = client.Request{AgentID: "a", InputTokens: 300, OutputTokens: 700}

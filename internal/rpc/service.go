@@ -47,7 +47,7 @@ type Options struct {
 	Feed   Feed
 	// Keys are auth.keys; nil serves everybody as identity.Local, for loopback only (identity.CheckBind).
 	Keys *identity.Keyring
-	// Addresses limits requests per address on both ports, each frame of a session as one; nil limits nobody.
+	// Addresses limits requests per address on the HTTP port and, when configured, calls and session frames on the gRPC port; nil limits nobody.
 	Addresses *identity.Addresses
 	// FailedAuth limits failed authentications per address; nil takes 1 a second, 20 at once, loopback exempt.
 	FailedAuth *identity.Addresses

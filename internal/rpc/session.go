@@ -160,7 +160,7 @@ func recvFault(err error) error {
 func (x *session) submit(frames []frameIn) error {
 	x.tags, x.ops = x.tags[:0], x.ops[:0]
 	x.requests, x.commits = sized(x.requests, len(frames)), sized(x.commits, len(frames))
-	limit := x.gate.addresses.Load()
+	limit := x.gate.addresses.Load().Configured()
 	limited := limit.Limits(x.remote)
 	for i := range frames {
 		f := &frames[i]
