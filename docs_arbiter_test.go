@@ -54,7 +54,7 @@ func (p *pool) advance(ns int64) {
 
 func (p *pool) do(c arbiter.Command) *arbiter.Answer {
 	p.t.Helper()
-	if err := p.s.Decide(p.time, c, &p.d); err != nil {
+	if err := p.s.Decide(c, &p.d); err != nil {
 		p.t.Fatal(err)
 	}
 	for i := range p.d.Facts {

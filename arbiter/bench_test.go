@@ -25,7 +25,7 @@ func adoptForTest(tb testing.TB, s *State, p *Policy, period Period) {
 		tb.Fatal(err)
 	}
 	var d Decision
-	if err := s.Decide(Time{s.now, s.wall}, &Adopt{Version: p.Version, Hash: hash, Policy: packed, Period: period}, &d); err != nil {
+	if err := s.Decide(&Adopt{Version: p.Version, Hash: hash, Policy: packed, Period: period}, &d); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range d.Facts {
@@ -57,7 +57,7 @@ func newCycler(tb testing.TB) *cycler {
 }
 
 func (c *cycler) do(tb testing.TB, cmd Command) {
-	if err := c.s.Decide(Time{c.now, c.now}, cmd, &c.d); err != nil {
+	if err := c.s.Decide(cmd, &c.d); err != nil {
 		tb.Fatal(err)
 	}
 	for i := range c.d.Facts {

@@ -34,12 +34,12 @@ func (d *Decision) emit(kind FactKind, id LeaseID) *Fact {
 }
 
 // Decide answers a command from the state as it is: no clock, no randomness, no input or output, no change to the state. The
-// caller applies the facts, in order, before it decides the next command. t must be the time of the last Advance; only an Extend is
+// caller applies the facts, in order, before it decides the next command. The time is that of the last Advance; only an Extend is
 // decided before the Advance of its batch, by its Arrival.
 //
 // An error means that there is no verdict: CodeInvalid for what can never be right, CodeConflict for a lease id used with other
 // parameters, CodeNotFound and CodePrecondition for leases that cannot be extended or signalled, CodeUnavailable before the first policy.
-func (s *State) Decide(t Time, cmd Command, d *Decision) *Error {
+func (s *State) Decide(cmd Command, d *Decision) *Error {
 	d.reset()
 	if adopt, ok := cmd.(*Adopt); ok {
 		return s.decideAdopt(adopt, d)
@@ -55,7 +55,7 @@ func (s *State) Decide(t Time, cmd Command, d *Decision) *Error {
 	case *Release:
 		return s.decideRelease(c, d)
 	case *Extend:
-		return s.decideExtend(t, c, d)
+		return s.decideExtend(c, d)
 	case *Signal:
 		return s.decideSignal(c, d)
 	case *Revoke:

@@ -98,9 +98,9 @@ type desk struct {
 func newDesk(pool string) *desk { return &desk{w: NewState(pool), f: NewState(pool)} }
 
 // step decides one command and applies its facts. A verdict that refuses, and an error, must have no facts.
-func (k *desk) step(tb failer, t Time, cmd Command, e *entry) reply {
+func (k *desk) step(tb failer, cmd Command, e *entry) reply {
 	tb.Helper()
-	err := k.w.Decide(t, cmd, &k.d)
+	err := k.w.Decide(cmd, &k.d)
 	r := reply{k.d.Answer, err, len(k.d.Facts)}
 	r.Answer.Wanted = slices.Clone(r.Answer.Wanted)
 	if _, ok := cmd.(*Request); ok && r.Facts > 0 && r.Answer.Status != Granted || err != nil && r.Facts > 0 {
@@ -117,14 +117,13 @@ func (k *desk) step(tb failer, t Time, cmd Command, e *entry) reply {
 func (k *desk) attempt(tb failer, b *batch) (e entry, replies []reply, moved bool) {
 	tb.Helper()
 	k.w.Begin()
-	old := Time{k.w.Now(), k.w.Wall()}
 	for _, x := range b.extends {
-		replies = append(replies, k.step(tb, old, x, &e))
+		replies = append(replies, k.step(tb, x, &e))
 	}
 	moved = k.w.Advance(b.t)
 	e.t = Time{k.w.Now(), k.w.Wall()}
 	for _, c := range b.commands {
-		replies = append(replies, k.step(tb, e.t, c, &e))
+		replies = append(replies, k.step(tb, c, &e))
 	}
 	return e, replies, moved
 }

@@ -6,7 +6,7 @@
 //
 //	s.Begin()                          // what follows can be taken back
 //	s.Advance(t)                       // what follows from time alone: leases end, windows rotate
-//	err := s.Decide(t, cmd, &d)        // reads only
+//	err := s.Decide(cmd, &d)        // reads only
 //	for i := range d.Facts {
 //		s.Apply(&d.Facts[i])       // later commands of the batch see earlier ones
 //	}

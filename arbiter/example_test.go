@@ -25,7 +25,7 @@ func ExampleState_Decide() {
 	now := arbiter.Time{Now: arbiter.Second, Wall: arbiter.Second}
 	do := func(c arbiter.Command) *arbiter.Answer {
 		state.Advance(now)
-		if err := state.Decide(now, c, &decision); err != nil {
+		if err := state.Decide(c, &decision); err != nil {
 			fmt.Println(err)
 		}
 		for i := range decision.Facts { // in production: once they are in the journal

@@ -191,7 +191,7 @@ func TestEndsAreBounded(t *testing.T) {
 	if end, ok := k.w.NextEnd(); !ok || end > now {
 		t.Errorf("the next end is at %d, %v: there is more to do at once", end, ok)
 	}
-	if err := k.w.Decide(at(now), &Signal{Lease: late, Activate: true}, &k.d); err == nil || err.Reason != "lease_expired" || len(k.d.Facts) != 0 {
+	if err := k.w.Decide(&Signal{Lease: late, Activate: true}, &k.d); err == nil || err.Reason != "lease_expired" || len(k.d.Facts) != 0 {
 		t.Errorf("activation after start_by: %v", err)
 	}
 	k.run(t, &batch{t: at(Hour)}) // time does not go back

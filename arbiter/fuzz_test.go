@@ -103,7 +103,7 @@ func FuzzDecodeState(f *testing.F) {
 		s.LeaseRows(LeaseFilter{Ended: true})
 		s.Pressure()
 		var d Decision
-		s.Decide(Time{s.Now(), s.Wall()}, requestOf(1), &d)
+		s.Decide(requestOf(1), &d)
 	})
 }
 
@@ -140,13 +140,13 @@ func FuzzDecodePolicy(f *testing.F) {
 		s := NewState("pool")
 		s.Advance(Time{Hour, Hour})
 		var d Decision
-		if err := s.Decide(Time{Hour, Hour}, &Adopt{Version: p.Version, Hash: hash, Policy: again, Period: Period{0, 1 << 60}}, &d); err != nil {
+		if err := s.Decide(&Adopt{Version: p.Version, Hash: hash, Policy: again, Period: Period{0, 1 << 60}}, &d); err != nil {
 			t.Fatalf("a valid policy is not adopted: %v", err)
 		}
 		for i := range d.Facts {
 			s.Apply(&d.Facts[i])
 		}
-		s.Decide(Time{Hour, Hour}, requestOf(1), &d)
+		s.Decide(requestOf(1), &d)
 		for i := range d.Facts {
 			s.Apply(&d.Facts[i])
 		}

@@ -126,7 +126,7 @@ func (m *director) marks(tb failer, b *batch) {
 	mark, here := m.k.w.Mark(), m.k.w.AppendTo(nil)
 	for range 2 {
 		for _, c := range b.commands[keep:] {
-			m.k.step(tb, Time{m.k.w.Now(), m.k.w.Wall()}, c, &entry{})
+			m.k.step(tb, c, &entry{})
 		}
 		m.k.w.RollbackTo(mark)
 		if !bytes.Equal(here, m.k.w.AppendTo(nil)) {
@@ -140,8 +140,8 @@ func (m *director) marks(tb failer, b *batch) {
 func follow(tb failer, s *State, d *Decision, b *batch, want []reply) {
 	tb.Helper()
 	n := 0
-	decide := func(t Time, c Command) {
-		err := s.Decide(t, c, d)
+	decide := func(c Command) {
+		err := s.Decide(c, d)
 		got := reply{d.Answer, err, len(d.Facts)}
 		if got.Answer.Wanted = append(RungSet(nil), got.Answer.Wanted...); !reflect.DeepEqual(got, want[n]) {
 			tb.Fatalf("%T %+v:\nwriter %v\nloaded %v", c, c, want[n], got)
@@ -152,11 +152,11 @@ func follow(tb failer, s *State, d *Decision, b *batch, want []reply) {
 		}
 	}
 	for _, x := range b.extends {
-		decide(Time{s.Now(), s.Wall()}, x)
+		decide(x)
 	}
 	s.Advance(b.t)
 	for _, c := range b.commands {
-		decide(Time{s.Now(), s.Wall()}, c)
+		decide(c)
 	}
 }
 

@@ -273,7 +273,7 @@ func (s *State) decideRelease(c *Release, d *Decision) *Error {
 	return nil
 }
 
-func (s *State) decideExtend(t Time, c *Extend, d *Decision) *Error {
+func (s *State) decideExtend(c *Extend, d *Decision) *Error {
 	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
 		return Errorf(CodeNotFound, "unknown_lease", "no such lease: it was never granted, has been forgotten, or belongs to another credential")

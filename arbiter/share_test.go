@@ -157,8 +157,8 @@ func TestReadersShareAState(t *testing.T) {
 			var d Decision
 			for range 200 {
 				c := g.command(s)
-				s.Decide(Time{s.Now(), s.Wall()}, c, &d)
-				s.Decide(Time{s.Now(), s.Wall()}, g.extend(s), &d)
+				s.Decide(c, &d)
+				s.Decide(g.extend(s), &d)
 			}
 			s.Pressure()
 			s.BudgetRows(0)

@@ -158,7 +158,7 @@ func TestAmountsAtTheEdge(t *testing.T) {
 		full := 0
 		for n := range 3000 { // within one window, held, spent and given back
 			q := &Request{Lease: leaseID(n), Class: "c", Task: "t", Output: MaxAmount, Undivided: true}
-			got := k.w.Decide(at(Hour), q, &k.d)
+			got := k.w.Decide(q, &k.d)
 			if got != nil && got.Reason == "counter_full" {
 				full++
 				continue
@@ -176,7 +176,7 @@ func TestAmountsAtTheEdge(t *testing.T) {
 			if n%3 == 0 {
 				continue
 			}
-			if err := k.w.Decide(at(Hour), end, &k.d); err != nil {
+			if err := k.w.Decide(end, &k.d); err != nil {
 				t.Fatal(err)
 			}
 			for i := range k.d.Facts {

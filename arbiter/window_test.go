@@ -73,7 +73,7 @@ func newStream(tb failer, d dice, p *Policy, lateness string) *stream {
 
 func (f *stream) decide(tb failer, c Command) *Error {
 	tb.Helper()
-	err := f.s.Decide(at(f.now), c, &f.d)
+	err := f.s.Decide(c, &f.d)
 	for i := range f.d.Facts {
 		f.s.Apply(&f.d.Facts[i])
 	}

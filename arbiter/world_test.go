@@ -88,7 +88,7 @@ func TestSmallWorld(t *testing.T) {
 			}
 			x := &explorer{t: t, s: NewState("pool"), visited: map[uint64]int{}, hash: maphash.MakeSeed()}
 			x.s.Advance(at(Hour))
-			if err := x.s.Decide(at(Hour), p.adopt(t, Period{0, 1 << 62}), &x.d); err != nil {
+			if err := x.s.Decide(p.adopt(t, Period{0, 1 << 62}), &x.d); err != nil {
 				t.Fatal(err)
 			}
 			x.apply()
@@ -110,7 +110,7 @@ func (x *explorer) apply() {
 }
 
 func (x *explorer) decide(c Command) (*Answer, *Error) {
-	err := x.s.Decide(Time{x.s.now, x.s.wall}, c, &x.d)
+	err := x.s.Decide(c, &x.d)
 	if r, ok := c.(*Request); ok && x.d.Answer.Status != Granted && len(x.d.Facts) > 0 {
 		x.fail("a refusal of %x has facts", r.Lease[:2])
 	}

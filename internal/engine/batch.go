@@ -168,7 +168,7 @@ func (p *pool) decideAll(b *batch, stopped string) {
 		p.refuse(b, laneControl)
 	} else if len(p.work[laneExtend]) > 0 {
 		t := arbiter.Time{Now: p.state.Now(), Wall: p.state.Wall()}
-		p.work[laneExtend] = p.decideLane(b, t, p.work[laneExtend])
+		p.work[laneExtend] = p.decideLane(b, p.work[laneExtend])
 		if b.full {
 			// The other extensions must come before time advances too: this
 			// entry gets the time of the last one.
@@ -183,11 +183,11 @@ func (p *pool) decideAll(b *batch, stopped string) {
 	}
 	if !b.settle {
 		p.decideCalendar(b)
-		p.work[laneControl] = p.decideLane(b, b.t, p.work[laneControl])
+		p.work[laneControl] = p.decideLane(b, p.work[laneControl])
 	}
 	p.dropHeld()
-	p.work[laneVoid] = p.decideLane(b, b.t, p.work[laneVoid])
-	p.work[laneSettle] = p.decideLane(b, b.t, p.work[laneSettle])
+	p.work[laneVoid] = p.decideLane(b, p.work[laneVoid])
+	p.work[laneSettle] = p.decideLane(b, p.work[laneSettle])
 	if b.settle {
 		p.failRequests(errJournalFull(p.name))
 		return
@@ -207,7 +207,7 @@ func (p *pool) decideAll(b *batch, stopped string) {
 
 // decideLane decides the commands of one list until the entry is full and
 // returns those that are left.
-func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
+func (p *pool) decideLane(b *batch, list []*call) []*call {
 	limit := maxBatch
 	if len(list) > 0 && (list[0].lane == laneExtend || list[0].lane == laneVoid) {
 		limit = len(list) // all, or nothing of what comes after them
@@ -216,7 +216,7 @@ func (p *pool) decideLane(b *batch, t arbiter.Time, list []*call) []*call {
 	for ; i < len(list) && i < limit && !b.full; i++ {
 		c := list[i]
 		p.now(c, b)
-		c.err = p.state.Decide(t, c.cmd, &p.decision)
+		c.err = p.state.Decide(c.cmd, &p.decision)
 		if !p.record(b) {
 			if p.enc.Facts() > 0 {
 				break

@@ -24,7 +24,7 @@ func (p *pool) decideCalendar(b *batch) {
 			}
 			cancel()
 		}
-		if p.state.Decide(b.t, &arbiter.Tick{From: p.tickFrom}, &p.decision) == nil && p.record(b) {
+		if p.state.Decide(&arbiter.Tick{From: p.tickFrom}, &p.decision) == nil && p.record(b) {
 			p.tickFrom = p.decision.Answer.Next
 		}
 	}
@@ -36,7 +36,7 @@ func (p *pool) roll(b *batch, due *arbiter.Due) {
 		next, err = Bounds(due.Spec, b.t.Wall)
 	}
 	if err == nil {
-		if aerr := p.state.Decide(b.t, &arbiter.Roll{Provider: due.Provider, Next: next}, &p.decision); aerr != nil {
+		if aerr := p.state.Decide(&arbiter.Roll{Provider: due.Provider, Next: next}, &p.decision); aerr != nil {
 			err = aerr
 		}
 	}

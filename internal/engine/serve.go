@@ -77,7 +77,7 @@ func (p *pool) ask(b *batch, c *call) bool {
 	c.request.Blocked = p.queue.blocked
 	c.request.MaxWait = max(c.limit-b.t.Now, 0)
 	for range 16 {
-		c.err = p.state.Decide(b.t, &c.request, &p.decision)
+		c.err = p.state.Decide(&c.request, &p.decision)
 		a := &p.decision.Answer
 		if c.err != nil || a.Flags&arbiter.FlagResolved == 0 || a.Lease.Phase != arbiter.ReleasedPhase {
 			break
@@ -178,7 +178,7 @@ func (p *pool) examine(b *batch, s *shape, c *call) {
 	p.now(c, b)
 	c.request.Blocked = p.queue.blocked
 	c.request.MaxWait = max(c.limit-b.t.Now, 0)
-	c.err = p.state.Decide(b.t, &c.request, &p.decision)
+	c.err = p.state.Decide(&c.request, &p.decision)
 	c.request.Blocked = nil
 	a := &p.decision.Answer
 	wait := max(s.readyAt-b.t.Now, arbiter.Millisecond)
