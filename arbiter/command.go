@@ -51,7 +51,7 @@ type Request struct {
 	Priority Priority
 	// Input and Output are the estimate. Where the caller gave one number, it is all Output, priced as output.
 	Input, Output Tokens
-	// Undivided says that the caller gave one number for prompt and answer: Output holds both and is not clamped to the model's output cap.
+	// Undivided says that the caller gave one number for prompt and answer: Output holds both and is clamped to the longest prompt and answer of the model together.
 	Undivided bool
 	// Min allows a partial grant: only the output shrinks, and the whole grant is at least Min. 0 allows none.
 	Min Tokens

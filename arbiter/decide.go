@@ -271,7 +271,9 @@ func (s *State) findCandidates(q *request, d *Decision) {
 	for _, number := range rungs {
 		r := s.rules.rungs[number]
 		c := candidate{rules: r, input: int64(q.Input), output: int64(q.Output)}
-		if m := int64(r.model.MaxOutput); m > 0 && !q.Undivided {
+		if m := int64(r.model.MaxOutput); m > 0 && q.Undivided && r.model.MaxInput > 0 {
+			c.output = min(c.output, m+int64(r.model.MaxInput))
+		} else if m > 0 && !q.Undivided {
 			c.output = min(c.output, m)
 		}
 		if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it

@@ -91,6 +91,13 @@ func TestT04(t *testing.T) {
 			t.Errorf("output %d: %v, want a hold of %d", output, got, want)
 		}
 	}
+	// One number for prompt and answer is bounded by the model too, where its longest prompt is known.
+	m.MaxInput = 100_000
+	k = openDesk(t, p)
+	got := k.do(t, at(Hour), &Request{Lease: leaseID(20), Output: 444_000_000, Undivided: true, Priority: ClassPriority})
+	if l := got.Answer.Lease; got.Answer.Status != Granted || l.Output != 116_384 {
+		t.Errorf("one number: %v, want 116384 tokens", got)
+	}
 }
 
 // T07: when settling failed and the clean-up failed too, the actual cost was added on top of the hold.

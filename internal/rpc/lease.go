@@ -160,7 +160,7 @@ func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, 
 
 // unpriced says why a model has no price, with the nearest one of the operator's list.
 func (s *Server) unpriced(pool, model string) string {
-	const cure = ". Name a model of the catalogue, or give it a price in the file"
+	const cure = "; name a model of the catalogue, or give it a price in the file"
 	if _, err := s.models(pool, "", model); err != nil {
 		return err.Error() + cure
 	}
