@@ -238,6 +238,11 @@ func (s *State) moveBreaker(rung uint32, lease LeaseID, h HealthFact) {
 	s.set(&b.probeLow, low)
 	s.set(&b.probeHigh, high)
 	moved := BreakerState(b.state) != h.State
+	if closed := BreakerState(b.state) == BreakerClosed; closed && h.State != BreakerClosed {
+		s.add(&s.shut, 1)
+	} else if !closed && h.State == BreakerClosed {
+		s.add(&s.shut, -1)
+	}
 	s.set(&b.state, int64(h.State))
 	s.set(&b.failures, h.Failures)
 	s.set(&b.until, h.Until)

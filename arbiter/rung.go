@@ -162,6 +162,9 @@ func (r *rung) heldUntil() int64 {
 // providerOpen is until when the whole provider is shut because two or more of its models are open: until the first of them may be
 // probed. After that its other models may serve again even if nobody asks for the open ones; their own breakers judge. 0 when it is not shut.
 func (s *State) providerOpen(provider uint32) int64 {
+	if s.shut < 2 {
+		return 0
+	}
 	var open, until int64
 	for _, number := range s.rules.byProviderRow[provider] {
 		if b := s.breaker(s.rungs.at(number)); BreakerState(b.state) != BreakerClosed {

@@ -40,6 +40,8 @@ type State struct {
 	tombHead  int64
 
 	live [int(Returned) + 1]int64 // leases by phase
+	// shut is how many breakers are not closed; derived.
+	shut int64
 	// level is the backpressure level at the last Advance, for the choice of a rung; derived, not part of the canonical state.
 	level        Level
 	unattributed unattributed

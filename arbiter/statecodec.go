@@ -366,6 +366,9 @@ func (s *State) readRows(r *reader) {
 		g := s.rungs.at(s.rungs.push())
 		g.provider, g.model = r.number(), r.number()
 		g.words(func(p *int64) { *p = r.int() })
+		if BreakerState(g.breaker.state) != BreakerClosed {
+			s.shut++
+		}
 		if g.provider >= s.nodes.n || g.model >= s.nodes.n {
 			r.fail()
 		}

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"hash"
-	"sync"
 )
 
 // KeyBytes is the length of a signing secret.
@@ -53,22 +50,25 @@ type signer struct {
 	keys [2]signingKey // current, previous
 }
 
+// signingKey is a secret with its two pads of RFC 2104. Hashing pad and text
+// in one go costs two blocks more than a keyed hash that is reset, and is five
+// times as fast: a reset restores its state through a marshalled copy.
 type signingKey struct {
-	id   uint8
-	macs *sync.Pool // of *mac: keying one costs two blocks of SHA-256
-}
-
-// mac is a keyed hash with room for its sum.
-type mac struct {
-	hash.Hash
-	sum [sha256.Size]byte
+	id         uint8
+	ipad, opad [sha256.BlockSize]byte
 }
 
 func newSigner(keys TokenKeys) *signer {
 	s := &signer{}
 	for i, k := range [2]Key{keys.Current, keys.Previous} {
-		secret := k.Secret
-		s.keys[i] = signingKey{id: k.ID, macs: &sync.Pool{New: func() any { return &mac{Hash: hmac.New(sha256.New, secret[:])} }}}
+		s.keys[i].id = k.ID
+		for j := range sha256.BlockSize {
+			var b byte
+			if j < KeyBytes {
+				b = k.Secret[j]
+			}
+			s.keys[i].ipad[j], s.keys[i].opad[j] = b^0x36, b^0x5c
+		}
 	}
 	return s
 }
@@ -98,12 +98,9 @@ func (s *signer) verify(keyID uint8, signed []byte) (body []byte, ok bool) {
 	return nil, false
 }
 
+// sum is HMAC-SHA256 of b.
 func (k *signingKey) sum(b []byte) [sha256.Size]byte {
-	h := k.macs.Get().(*mac)
-	h.Reset()
-	h.Write(b)
-	h.Sum(h.sum[:0])
-	sum := h.sum
-	k.macs.Put(h)
-	return sum
+	var room [sha256.BlockSize + 448]byte // most tokens fit
+	inner := sha256.Sum256(append(append(room[:0], k.ipad[:]...), b...))
+	return sha256.Sum256(append(append(room[:0], k.opad[:]...), inner[:]...))
 }
