@@ -81,6 +81,14 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			s.refuse(w, r, arbiter.Errorf(arbiter.CodePermission, "host", "host %q: without auth.keys only localhost is answered: call 127.0.0.1, or set auth.keys", cut(r.Host)))
 			return
 		}
+		if r.ContentLength > maxMessage {
+			s.refuse(w, r, arbiter.Errorf(arbiter.CodeInvalid, "too_large", "a message of %d bytes is above the bound of %d: send less at once", r.ContentLength, maxMessage))
+			return
+		}
+		if r.Method == http.MethodPost && !strings.HasPrefix(r.URL.Path, "/api/") && !spoken(r.Header.Get("Content-Type")) {
+			writeProblem(w, r, arbiter.Errorf(arbiter.CodeInvalid, "content_type", "content-type %q is not spoken here: send JSON with the header content-type: application/json", cut(r.Header.Get("Content-Type"))))
+			return
+		}
 		c, err := s.gate.authenticate(r.Header.Get("Authorization"), hostAddr(r.RemoteAddr))
 		if err != nil {
 			if err.Code == arbiter.CodeUnauthenticated {
@@ -91,6 +99,16 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(withCaller(r.Context(), c)))
 	})
+}
+
+// spoken reports whether a call's content type is one of the Connect and gRPC-Web protocols. curl -d alone sends a form.
+func spoken(contentType string) bool {
+	kind, _, _ := strings.Cut(strings.ToLower(contentType), ";")
+	switch kind = strings.TrimSpace(kind); kind {
+	case "application/json", "application/proto":
+		return true
+	}
+	return strings.HasPrefix(kind, "application/connect+") || strings.HasPrefix(kind, "application/grpc")
 }
 
 // refuse answers in the protocol of the request.
