@@ -63,6 +63,7 @@ func TestReplayEqualsLive(t *testing.T) {
 				if n := e.Stats()[0].Snapshots; (n > 0) != (every < 1<<40) {
 					t.Fatalf("%d snapshots", n)
 				}
+				synctest.Wait() // leases that end at this moment are in the log
 				want := digest(t, e)
 				e.Close()
 				again := start(t, store, engine.Options{}, nil)
