@@ -227,7 +227,7 @@ func BenchmarkSubscribers10000(b *testing.B) {
 					pol := benchPolicy()
 					pol.Version = i + 2
 					if i%2 == 0 {
-						pol.Backpressure.Headroom[3] = arbiter.Whole
+						pol.Backpressure.Headroom = [4]arbiter.PPM{arbiter.Whole, arbiter.Whole, arbiter.Whole, arbiter.Whole}
 					}
 					if err := e.Adopt(context.Background(), pool, pol); err != nil {
 						b.Error(err)
