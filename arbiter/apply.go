@@ -160,14 +160,7 @@ func (s *State) countShadow(g *GrantFact, b *book, held amounts) {
 func (s *State) applyCommit(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	if l.phase().running() {
-		if e.KeepWindow {
-			s.restart(l, min(l.startBy, s.now))
-			s.settleGauges(l, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
-		} else {
-			s.unsend(l)
-		}
-	}
+	s.closeWindows(l, e, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
 	s.leave(l, amounts{int64(e.Tokens), int64(e.Nanos)}, amounts{})
 	s.enter(l, Committed, e.Flags)
 	s.dueAt(slot, l, e.Forget)
@@ -179,17 +172,22 @@ func (s *State) applyCommit(f *Fact) {
 	}
 }
 
+// closeWindows settles what a running call counts on its ceilings: what it used, or nothing when it was never sent.
+func (s *State) closeWindows(l *lease, e *EndFact, input, output int64) {
+	switch {
+	case !l.phase().running():
+	case e.KeepWindow:
+		s.restart(l, min(l.startBy, s.now))
+		s.settleGauges(l, input, output)
+	default:
+		s.unsend(l)
+	}
+}
+
 func (s *State) applyRelease(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	if l.phase().running() {
-		if e.KeepWindow {
-			s.restart(l, min(l.startBy, s.now))
-			s.settleGauges(l, l.input, l.output)
-		} else {
-			s.unsend(l)
-		}
-	}
+	s.closeWindows(l, e, l.input, l.output)
 	s.leave(l, amounts{}, amounts{})
 	s.enter(l, ReleasedPhase, e.Flags)
 	s.dueAt(slot, l, e.Forget)

@@ -151,7 +151,7 @@ func toBudget(r *arbiter.BudgetRow, pool string) *tbav1.Budget {
 		return b
 	}
 	b.Limit, b.Available = r.Limit, r.Available()
-	b.OverBy = max(r.Spent+r.Held+r.Assumed-r.Limit, 0)
+	b.OverBy = r.OverBy()
 	return b
 }
 
