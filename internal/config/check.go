@@ -29,6 +29,7 @@ func (d *decoder) check(f *File) {
 	}
 	d.checkPools(f)
 	d.checkAuth(f)
+	d.checkGateway(f)
 }
 
 type budgetAt struct {
@@ -81,9 +82,6 @@ func (d *decoder) checkRules(f *File) {
 	d.atLeastOne("lease.max_held_tokens", f.Lease.MaxHeld, "nobody could hold a lease; leave the key out for no bound")
 	if f.Lease.MaxHoldShare == 0 {
 		d.fault("lease.max_hold_share", "zero-ceiling", "lease.max_hold_share is 0: nobody could hold a lease")
-	}
-	if f.Estimation.Output == "learned" {
-		d.fault("estimation.output", "not-built", "estimation.output: learned is not there yet: use cap, which is exact")
 	}
 	if f.Backpressure.Mode == "adaptive" {
 		d.fault("backpressure.mode", "not-built", "backpressure.mode: adaptive is not there yet: use table")

@@ -15,6 +15,10 @@ type Pool struct {
 	Policy *arbiter.Policy
 	// Upstreams are the providers as the network sees them, in the order of Policy.Providers.
 	Upstreams []Upstream
+	// Ladders are those of Policy, with what is the network's to know.
+	Ladders []Ladder
+	// MaxAttempts bounds the executed tries of one call: that of the pool's tasks, else the gateway's.
+	MaxAttempts int
 }
 
 // Upstream is where a provider is and how to speak to it. It holds what must never enter a policy or a journal.
@@ -33,6 +37,7 @@ type compiler struct {
 	d    *decoder
 	file *File
 	cat  *catalog.Catalog
+	now  time.Time // whose prices order the rungs of a ladder
 }
 
 func (c *compiler) pool(b *Budget, path string) Pool {
@@ -102,6 +107,11 @@ func (c *compiler) pool(b *Budget, path string) Pool {
 		p.Providers = append(p.Providers, provider)
 		pool.Upstreams = append(pool.Upstreams, up)
 	}
+	pool.MaxAttempts = int(c.file.Gateway.MaxAttempts)
+	if n := b.Tasks.MaxAttempts; n != nil {
+		pool.MaxAttempts = int(*n)
+	}
+	pool.Ladders = c.ladders(&pool)
 	return pool
 }
 

@@ -17,9 +17,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/catalog"
 )
 
@@ -34,6 +36,9 @@ type Config struct {
 	PerAddress PerAddress
 	// PerAddressSet is true when the file has limits.per_address: then the loopback is limited too.
 	PerAddressSet bool
+	Gateway       Gateway
+	Estimation    Estimation
+	Identity      Identity
 	Catalog       *catalog.Catalog // the built-in one with the operator's rows over it
 	// Path is the file as given; PriceFile its catalog.file, "" without one. Sum is the SHA-256 over both.
 	Path, PriceFile string
@@ -135,12 +140,17 @@ func (s Sources) LoadBytes(name string, text []byte) (*Config, error) {
 	d.check(&f)
 	c := &Config{
 		Keys: f.Auth.Keys, PerAddress: f.Limits.PerAddress, PerAddressSet: d.has("limits.per_address"),
+		Gateway: f.compiledGateway(), Identity: f.compiledIdentity(),
+		Estimation: Estimation{
+			Buffer: arbiter.PPM(f.Estimation.Buffer), Output: f.Estimation.Output,
+			DefaultOutput: arbiter.Tokens(f.Estimation.DefaultOutput), LearnedMin: int64(f.Estimation.LearnedMin),
+		},
 		Path: name, PriceFile: beside(name, f.Catalog.File),
 	}
 	c.Catalog = d.catalog(c.PriceFile)
 	c.Sum = sumOf(text, c.PriceFile)
 	if c.Catalog != nil {
-		comp := compiler{d: d, file: &f, cat: c.Catalog}
+		comp := compiler{d: d, file: &f, cat: c.Catalog, now: time.Now()}
 		for _, b := range f.budgets() {
 			p := comp.pool(b.budget, b.path)
 			// A policy that is only too large would hide what else is wrong: measured last.

@@ -1,26 +1,26 @@
 package config
 
-// The structs of this file and of schema_rules.go are the file: names, defaults and descriptions of all keys are their tags
+// The structs of this file, of schema_rules.go and of schema_gateway.go are the file: names, defaults and descriptions of all keys are their tags
 // (see [field]). "later" marks a key that is accepted by the schema and refused at start.
 
 // File is the whole configuration file.
 type File struct {
-	Budget       *Budget      `yaml:"budget" doc:"The budget tree of one pool. Either this or pools is required."`
-	Pools        []Budget     `yaml:"pools" doc:"Several pools, each a budget with a pool name of its own."`
-	Mode         string       `yaml:"mode" default:"enforce" enum:"enforce|shadow" doc:"shadow decides and records everything but refuses and delays nothing; what would have been refused is in the answers and counters."`
-	Window       Window       `yaml:"window" doc:"The sliding 60 s windows of rate ceilings."`
-	Lease        Lease        `yaml:"lease" doc:"Times and clamps of leases."`
-	Breaker      Breaker      `yaml:"breaker" doc:"The circuit breaker of each provider and model."`
-	Backpressure Backpressure `yaml:"backpressure" doc:"How congested the pool is said to be, and what callers are told to do."`
-	Routing      Routing      `yaml:"routing" doc:"How a provider is chosen for a request that names none."`
-	Estimation   Estimation   `yaml:"estimation" doc:"How the size of a call is guessed before it is made."`
-	Ladders      Map[Ladder]  `yaml:"ladders" later:"requests are placed by model or by score, ladders come with the gateway" doc:"Ordered lists of rungs that a request runs down."`
-	Alerts       Alerts       `yaml:"alerts" later:"alerts are sent by Prometheus rules over /metrics for now" doc:"Thresholds and sinks of alerts."`
-	Limits       Limits       `yaml:"limits" doc:"Limits of the server itself, not of a pool."`
-	Auth         Auth         `yaml:"auth" doc:"Who may ask. Without keys only the loopback is served."`
-	Identity     Identity     `yaml:"identity" later:"the caller is known by its key alone for now" doc:"Where else the caller's identity is taken from."`
-	Gateway      Gateway      `yaml:"gateway" later:"the gateway is not part of this version; lease over gRPC, JSON or the SDK" doc:"The reverse proxy in front of the providers."`
-	Catalog      Catalog      `yaml:"catalog" doc:"Prices and sizes of models."`
+	Budget       *Budget         `yaml:"budget" doc:"The budget tree of one pool. Either this or pools is required."`
+	Pools        []Budget        `yaml:"pools" doc:"Several pools, each a budget with a pool name of its own."`
+	Mode         string          `yaml:"mode" default:"enforce" enum:"enforce|shadow" doc:"shadow decides and records everything but refuses and delays nothing; what would have been refused is in the answers and counters."`
+	Window       Window          `yaml:"window" doc:"The sliding 60 s windows of rate ceilings."`
+	Lease        Lease           `yaml:"lease" doc:"Times and clamps of leases."`
+	Breaker      Breaker         `yaml:"breaker" doc:"The circuit breaker of each provider and model."`
+	Backpressure Backpressure    `yaml:"backpressure" doc:"How congested the pool is said to be, and what callers are told to do."`
+	Routing      Routing         `yaml:"routing" doc:"How a provider is chosen for a request that names none."`
+	Estimation   estimationKeys  `yaml:"estimation" doc:"How the size of a call is guessed before it is made."`
+	Ladders      Map[ladderKeys] `yaml:"ladders" doc:"Ordered lists of rungs by name. A request that names a ladder in the place of a model is served by the first rung that can, and runs down the others when one fails. With several pools, a ladder belongs to each pool that has all its providers."`
+	Alerts       Alerts          `yaml:"alerts" later:"alerts are sent by Prometheus rules over /metrics for now" doc:"Thresholds and sinks of alerts."`
+	Limits       Limits          `yaml:"limits" doc:"Limits of the server itself, not of a pool."`
+	Auth         Auth            `yaml:"auth" doc:"Who may ask. Without keys only the loopback is served."`
+	Identity     identityKeys    `yaml:"identity" doc:"Where else the caller's identity is taken from."`
+	Gateway      gatewayKeys     `yaml:"gateway" doc:"The reverse proxy in front of the providers."`
+	Catalog      Catalog         `yaml:"catalog" doc:"Prices and sizes of models."`
 	Settings
 }
 
@@ -118,7 +118,7 @@ type Tasks struct {
 	DefaultTokens *Count `yaml:"default_tokens" doc:"Tokens one task may spend. Left out: no limit." example:"2_000_000"`
 	DefaultUSD    *USD   `yaml:"default_usd" doc:"USD one task may spend. Left out: no limit." example:"5"`
 	Shadow        bool   `yaml:"shadow" default:"false" doc:"Only count what the task limit would refuse."`
-	MaxAttempts   *Count `yaml:"max_attempts" later:"calls are tried again by the gateway, which is not part of this version" doc:"How often one call of a task may be tried." example:"2"`
+	MaxAttempts   *Count `yaml:"max_attempts" doc:"Tries of one call that may reach a provider, in this pool. Left out: gateway.max_attempts. 1 to 10." example:"2"`
 }
 
 // Priorities hold the reserve of each level.

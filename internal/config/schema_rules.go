@@ -47,7 +47,7 @@ type Level struct {
 // Routing sets the choice of a provider.
 type Routing struct {
 	Weights        PriorityWeights `yaml:"weights" doc:"The parts of the score, for each priority."`
-	ValueOfWaiting *Map[USD]       `yaml:"value_of_waiting" later:"it weighs waiting against a dearer rung of a ladder, and ladders come with the gateway" doc:"What an hour of waiting costs a class, in USD." example:"{planner: 40}"`
+	ValueOfWaiting *Map[USD]       `yaml:"value_of_waiting" later:"a request takes the first tier of its ladder that has room, whatever its class" doc:"What an hour of waiting costs a class, in USD." example:"{planner: 40}"`
 }
 
 // PriorityWeights are the weights of each priority.
@@ -64,14 +64,6 @@ type Weights struct {
 	Cost      *Share `yaml:"cost" doc:"Weight of a low price." example:"0.30"`
 	Preferred *Share `yaml:"preferred" doc:"Added for the provider the request prefers." example:"0.15"`
 	Latency   *Share `yaml:"latency" doc:"Weight of a short answer time, taken evenly from headroom and cost once every candidate has 50 samples." example:"0.15"`
-}
-
-// Estimation sets how calls are guessed.
-type Estimation struct {
-	Buffer         Share  `yaml:"buffer" default:"0.20" later:"nobody estimates for the caller yet, its numbers are taken as they are" doc:"Added to input estimates that the SDK made, never to a number the caller gave."`
-	Output         string `yaml:"output" default:"cap" enum:"cap|learned" doc:"cap holds the request's output cap. learned (p95 of class and model) is not there yet."`
-	DefaultOutput  Count  `yaml:"default_output" default:"4096" later:"a request that names no output cap is held and priced as output in full" doc:"The output cap in tokens of a call that names none, on a model whose own cap is unknown."`
-	LearnedMinimum *Count `yaml:"learned_min_calls" later:"estimates are not learned yet" doc:"Calls that must be seen before a learned estimate is used." example:"50"`
 }
 
 // Limits are those of the server.
@@ -106,50 +98,9 @@ type Catalog struct {
 	Fallback *Price `yaml:"fallback_price" doc:"What a model costs that neither this file nor the catalogue knows. Left out: such a model is refused, never free." example:"{input: 10, output: 50}"`
 }
 
-// Ladder is an ordered list of rungs.
-type Ladder struct {
-	Rungs []string      `yaml:"rungs" doc:"Provider/model, cheapest first." example:"[mistral/mistral-small-2603, openai/gpt-5.4-mini]"`
-	Tiers [][]string    `yaml:"tiers" doc:"Rungs that count as equal." example:"[[openai/gpt-5.4, anthropic/claude-sonnet-5]]"`
-	Zero  *ZeroHits     `yaml:"zero_hits" doc:"How an empty answer of a tool looks."`
-	Paid  Map[PaidRung] `yaml:"paid" doc:"Rungs on which an empty answer is a result." example:"search-pro: {paid: true}"`
-}
-
-// ZeroHits is how an empty answer looks.
-type ZeroHits struct {
-	Status   []Count `yaml:"status" doc:"HTTP statuses." example:"[204, 404]"`
-	JSONPath string  `yaml:"json_path" doc:"Where the results are." example:"results"`
-	Empty    bool    `yaml:"empty" default:"true" doc:"Whether an empty list there is an empty answer."`
-}
-
-// PaidRung marks a rung that costs money for each call.
-type PaidRung struct {
-	Paid bool `yaml:"paid" default:"false" doc:"Whether the rung costs money for each call."`
-}
-
 // Alerts are thresholds and sinks.
 type Alerts struct {
 	Thresholds []Share `yaml:"thresholds" doc:"Parts of a budget at which an alert fires, once a period." example:"[0.5, 0.8, 1]"`
 	Webhook    string  `yaml:"webhook" doc:"Where alerts are posted." example:"https://hooks.example.com/tba"`
 	Secret     Secret  `yaml:"secret" doc:"What they are signed with." example:"{env: TBA_WEBHOOK_SECRET}"`
-}
-
-// Identity is where identity comes from beside keys.
-type Identity struct {
-	Compat []string `yaml:"compat" doc:"Headers and fields of other products that are read." example:"[x-litellm-tags]"`
-	JWT    *JWT     `yaml:"jwt" doc:"Bearer tokens of an identity provider."`
-}
-
-// JWT is an identity provider.
-type JWT struct {
-	Issuer   string `yaml:"issuer" doc:"The URL it names itself by." example:"https://id.example.com"`
-	Audience string `yaml:"audience" doc:"The audience tokens must have." example:"tba"`
-}
-
-// Gateway is the reverse proxy.
-type Gateway struct {
-	BudgetStatus *Count    `yaml:"budget_status" doc:"HTTP status of a refusal by budget." example:"429"`
-	Passthrough  []string  `yaml:"passthrough" doc:"Paths that are forwarded although they cannot be metered." example:"[/openai/v1/files]"`
-	MaxWait      *Duration `yaml:"max_wait" doc:"How long a call waits for its lease." example:"30s"`
-	MaxBody      *Count    `yaml:"max_body" doc:"Bytes of a request body." example:"8_388_608"`
-	Drain        bool      `yaml:"drain" default:"false" doc:"Read on to the final usage when the client has left."`
 }
