@@ -76,7 +76,7 @@ func (s *Server) authenticated(next http.Handler) http.Handler {
 			s.refuse(w, r, arbiter.Errorf(arbiter.CodePermission, "cross_origin", "origin %q: calls from a page of another origin are refused", cut(r.Header.Get("Origin"))))
 			return
 		}
-		if s.gate.keys.Load().Empty() && !loopbackHost(r.Host) {
+		if s.gate.keys.Load().Empty() && !identity.LoopbackHost(r.Host) {
 			// Without keys only this machine is served, but a name that an attacker's page resolves to it would reach us through the browser.
 			s.refuse(w, r, arbiter.Errorf(arbiter.CodePermission, "host", "host %q: without auth.keys only localhost is answered: call 127.0.0.1, or set auth.keys", cut(r.Host)))
 			return
@@ -154,19 +154,6 @@ func (b *deadlineBody) Read(p []byte) (int, error) {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
-}
-
-// loopbackHost reports whether a Host header names this machine in a way no foreign name server can.
-func loopbackHost(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") {
-		return true
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Unmap().IsLoopback()
 }
 
 // hostAddr is a remote address as net/http writes it.

@@ -91,14 +91,7 @@ func priorityFor(asked tbav1.Priority, class string, c *identity.Caller, policy 
 	if asked > tbav1.Priority_LOW {
 		want = arbiter.Priority(asked)
 	}
-	if policy != nil && (want != arbiter.ClassPriority || c.HasCeiling) {
-		for i := range policy.Classes {
-			if policy.Classes[i].Name == class {
-				return c.PriorityFor(want, policy.Classes[i].Priority)
-			}
-		}
-	}
-	return arbiter.ClassPriority // an unknown class is refused by the decision itself
+	return c.PriorityIn(policy, class, want)
 }
 
 // toCommit translates and checks a commit; its token is the caller's to verify.
