@@ -114,3 +114,14 @@ func anthropicLimits(r reader) (l Limits) {
 	}
 	return l
 }
+
+// anthropicRoutes leaves out batches, which cannot be metered by the call, and the legacy completions, whose answers
+// have no usage.
+var anthropicRoutes = []route{
+	{post, "/v1/messages", &Endpoint{name: "messages", operation: "chat", dialect: &anthropic, answer: answerMessages,
+		fields: messagesFields, caps: olderCaps}},
+	{post, "/v1/messages/count_tokens", &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &anthropic,
+		fields: messagesFields, unbilled: true, silent: true}},
+	{get, "/v1/models", models(&anthropic)},
+	{get, "/v1/models/*", models(&anthropic)},
+}

@@ -115,3 +115,33 @@ func geminiUsage(doc gjson.Result) (Usage, bool) {
 	counts := arbiter.Usage{Input: c.less(prompt, read), CacheRead: read, Output: output, Reasoning: thoughts}
 	return Usage{counts, doc.Get("modelVersion").String(), c.obj.Get("trafficType").String(), c.adjusted}, c.found
 }
+
+// geminiRoutes has every verb under both versions of the API.
+var geminiRoutes = func() (list []route) {
+	generate := &Endpoint{name: "generate", operation: "generate_content", dialect: &gemini, answer: answerGenerate,
+		fields: generateFields, caps: generateCaps}
+	stream := *generate
+	stream.streams = true
+	count := &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &gemini,
+		fields: generateFields, unbilled: true, silent: true}
+	embed := &Endpoint{name: "embed", operation: "embeddings", dialect: &gemini, answer: answerInput,
+		fields: embedFields, silent: true}
+	interactions := &Endpoint{name: "interactions", operation: "generate_content", dialect: &gemini, answer: answerInteractions,
+		fields: interactionsFields, caps: interactionsCaps}
+	for _, version := range [...]string{"/v1beta", "/v1"} {
+		list = append(list,
+			route{post, version + "/models/*:generateContent", generate},
+			route{post, version + "/models/*:streamGenerateContent", &stream},
+			route{post, version + "/models/*:countTokens", count},
+			route{post, version + "/models/*:embedContent", embed},
+			route{post, version + "/models/*:batchEmbedContents", embed},
+			route{post, version + "/interactions", interactions},
+			route{get, version + "/interactions/*", stored(&gemini)},
+			route{del, version + "/interactions/*", stored(&gemini)},
+			route{post, version + "/interactions/*/cancel", stored(&gemini)},
+			route{get, version + "/models", models(&gemini)},
+			route{get, version + "/models/*", models(&gemini)},
+		)
+	}
+	return list
+}()

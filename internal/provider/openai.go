@@ -72,3 +72,39 @@ func openAILimits(r reader) (l Limits) {
 	}
 	return l
 }
+
+// openAIRoutes is what OpenAI and the servers that speak like it are asked for. Batches and realtime sessions are not in
+// it: one call of theirs cannot be metered.
+var openAIRoutes = []route{
+	{post, "/v1/chat/completions", &Endpoint{name: "chat", operation: "chat", dialect: &openai, answer: answerChat,
+		fields: chatFields, caps: chatCaps, usageOpt: true}},
+	{post, "/v1/responses", &Endpoint{name: "responses", operation: "chat", dialect: &openai, answer: answerResponses,
+		fields: responsesFields, caps: responsesCaps}},
+	{post, "/v1/embeddings", &Endpoint{name: "embeddings", operation: "embeddings", dialect: &openai, answer: answerInput,
+		fields: embeddingFields, silent: true}},
+	{post, "/v1/completions", &Endpoint{name: "completions", operation: "text_completion", dialect: &openai, answer: answerChat,
+		fields: completionFields, caps: olderCaps, usageOpt: true}},
+	// Compaction bills like an answer and has no cap.
+	{post, "/v1/responses/compact", &Endpoint{name: "responses", operation: "chat", dialect: &openai, answer: answerResponses,
+		fields: responsesFields}},
+	{post, "/v1/responses/input_tokens", &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &openai,
+		fields: responsesFields, unbilled: true, silent: true}},
+	{post, "/v1/moderations", &Endpoint{name: "moderations", operation: "moderations", dialect: &openai,
+		fields: moderationFields, unbilled: true, silent: true}},
+	{post, "/v1/images/generations", &Endpoint{name: "images", operation: "generate_content", dialect: &openai, answer: answerImages,
+		fields: imageFields}},
+	{post, "/v1/images/edits", &Endpoint{name: "image_edits", operation: "generate_content", dialect: &openai, answer: answerImages,
+		form: formMultipart, fields: imageFields}},
+	{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", operation: "generate_content", dialect: &openai, answer: answerAudio,
+		fields: speechFields}},
+	{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", operation: "generate_content", dialect: &openai,
+		answer: answerAudio, form: formMultipart, fields: audioFields}},
+	{post, "/v1/audio/translations", &Endpoint{name: "audio_translations", operation: "generate_content", dialect: &openai,
+		answer: answerAudio, form: formMultipart, fields: audioFields}},
+	{get, "/v1/responses/*", stored(&openai)},
+	{del, "/v1/responses/*", stored(&openai)},
+	{post, "/v1/responses/*/cancel", stored(&openai)},
+	{get, "/v1/responses/*/input_items", stored(&openai)},
+	{get, "/v1/models", models(&openai)},
+	{get, "/v1/models/*", models(&openai)},
+}

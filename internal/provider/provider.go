@@ -35,10 +35,10 @@ const (
 	Mistral   = "mistral"
 )
 
-// Names lists the dialects in a fixed order.
+// Names lists the dialects of models in a fixed order; HTTP is not among them.
 func Names() []string { return []string{OpenAI, Anthropic, Gemini, Mistral} }
 
-// Lookup returns the dialect of that name; "google" is an alias of "gemini". ok is false for any other name.
+// Lookup returns the dialect of that name, HTTP included; "google" is an alias of "gemini". ok is false for any other name.
 func Lookup(name string) (d *Dialect, ok bool) {
 	switch name {
 	case OpenAI:
@@ -49,6 +49,8 @@ func Lookup(name string) (d *Dialect, ok bool) {
 		return &gemini, true
 	case Mistral:
 		return &mistral, true
+	case HTTP:
+		return &tool, true
 	}
 	return nil, false
 }

@@ -1,0 +1,20 @@
+package provider
+
+import "github.com/tidwall/gjson"
+
+// HTTP is the dialect of tools: any HTTP service whose calls are counted and not metered in tokens.
+const HTTP = "http"
+
+// tool: any method, path and body. Nothing in a request or an answer is read.
+var tool = Dialect{
+	name:     HTTP,
+	keySlot:  "Authorization",
+	keyWord:  "Bearer ",
+	chatPath: func(string) string { return "" },
+	chatBody: func(ChatRequest) any { return nil },
+	parse:    func(string, gjson.Result) Chat { return Chat{} },
+	usage:    func(gjson.Result) (Usage, bool) { return Usage{}, false },
+	limits:   openAILimits,
+}
+
+var toolEndpoint = Endpoint{name: "tool", operation: "execute_tool", dialect: &tool, form: formAny, unbilled: true, silent: true}
