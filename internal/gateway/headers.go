@@ -10,7 +10,6 @@ import (
 )
 
 // What passes and what does not. A header nobody listed passes: new beta headers and new SDKs work without a new release.
-// Keys are in canonical form.
 
 // hopByHop concern one connection, in either direction. Headers that Connection names are added to them.
 var hopByHop = set(
@@ -64,10 +63,7 @@ var notDownPrefixes = []string{"X-Tba-", "Access-Control-"}
 func set(names ...string) map[string]struct{} {
 	m := make(map[string]struct{}, len(names))
 	for _, n := range names {
-		if n != textproto.CanonicalMIMEHeaderKey(n) {
-			panic("gateway: header name " + n + " is not canonical")
-		}
-		m[n] = struct{}{}
+		m[textproto.CanonicalMIMEHeaderKey(n)] = struct{}{}
 	}
 	return m
 }
@@ -141,7 +137,8 @@ func upQuery(d *provider.Dialect, rawQuery, credential string) string {
 	if rawQuery == "" {
 		return ""
 	}
-	google := d != nil && d.Name() == provider.Gemini
+	// A compatible endpoint of Google's may be configured as OpenAI's, and no model's API needs these; a tool may.
+	strict := d == nil || d.Name() != provider.HTTP
 	kept := make([]string, 0, 4)
 	for pair := range strings.SplitSeq(rawQuery, "&") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -160,7 +157,7 @@ func upQuery(d *provider.Dialect, rawQuery, credential string) string {
 		if len(credential) >= minEcho && strings.Contains(plain, credential) {
 			continue
 		}
-		if google {
+		if strict {
 			switch {
 			case key == "alt" && plain == "sse", key == "alt" && plain == "json":
 			case key == "alt", key == "fields", key == "callback", key == "quotauser", key == "userip", key == "upload_protocol", key == "uploadtype",

@@ -1,0 +1,232 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// Upstream is where a provider is and how to reach it. Immutable, for any number of goroutines.
+type Upstream struct {
+	// Name is the provider's name in the file. Dialect is what it speaks.
+	Name    string
+	Dialect *provider.Dialect
+	// BaseURL is what one would give to the provider's own SDK; nil is the provider's own address.
+	BaseURL *url.URL
+	// AllowPrivate permits addresses of this host and of private networks. Instance metadata stays out of reach.
+	AllowPrivate bool
+	// Key reads the credential, "" for none: then nothing is sent in its slot. Nil is none. Its error must not hold the value.
+	Key func() (string, error)
+	// HeaderTimeout bounds the wait from the last byte of the request to the first of the answer; 0 is ten minutes, what the
+	// official SDKs wait. An answer that is not streamed arrives only when it is whole.
+	HeaderTimeout time.Duration
+}
+
+// The transport's sizes. A call holds its connection for as long as the model writes, so the pool is for hundreds of them;
+// over HTTP/2 they share a few.
+const (
+	dialTimeout        = 5 * time.Second
+	handshakeTimeout   = 10 * time.Second
+	headerTimeout      = 10 * time.Minute
+	idlePerHost        = 512
+	maxResponseHeaders = 256 << 10
+	// Servers in Python and Node, which is what a local model usually sits behind, close an idle connection after 5 s. A POST
+	// that meets the closing is not repeated (it may have run), so ours are closed first. Providers keep theirs for minutes.
+	idlePlain = 4 * time.Second
+	idleTLS   = 90 * time.Second
+	// A dead HTTP/2 connection would otherwise hold all its calls until their deadlines: a model may think for minutes in silence.
+	pingAfter = 30 * time.Second
+	pingWait  = 15 * time.Second
+)
+
+// errReset is the cause when a provider broke off a call in a way that net/http would answer by sending it once more.
+var errReset = errors.New("the provider reset the call")
+
+// transportOptions are what differs between the transports of two upstreams.
+type transportOptions struct {
+	AllowPrivate  bool
+	Plain         bool          // http, not https
+	HeaderTimeout time.Duration // 0: headerTimeout
+	TLS           *tls.Config   // nil: the system's roots
+	Resolver      *net.Resolver // nil: the system's
+}
+
+// transport sends calls to one upstream. Each call goes out at most once: a repeat is the caller's decision, because each has its
+// own lease. The one exception are calls of which it is certain that the provider did not begin with them (a connection that was
+// closed before a byte was written, an HTTP/2 stream that was refused or that a GOAWAY excludes).
+//
+// No proxy is used, whatever the environment says: the check of the address would be that of the proxy.
+// Redirects are not followed: see usable. Answers are decoded: see decodeResponse. Trailers are dropped.
+type transport struct {
+	http   *http.Transport
+	resets atomic.Uint64 // HTTP/2 streams that the provider ended with PROTOCOL_ERROR
+}
+
+func newTransport(o transportOptions) *transport {
+	idle := idleTLS
+	if o.Plain {
+		idle = idlePlain
+	}
+	if o.HeaderTimeout <= 0 {
+		o.HeaderTimeout = headerTimeout
+	}
+	config := &tls.Config{}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
+	config.ClientSessionCache = tls.NewLRUClientSessionCache(64)
+	dialer := newDialer(o.AllowPrivate, dialTimeout)
+	dialer.Resolver = o.Resolver
+	t := &transport{}
+	t.http = &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSClientConfig:        config,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		ForceAttemptHTTP2:      true, // a dialer of one's own turns it off
+		DisableCompression:     true,
+		MaxIdleConns:           2 * idlePerHost,
+		MaxIdleConnsPerHost:    idlePerHost,
+		IdleConnTimeout:        idle,
+		ResponseHeaderTimeout:  o.HeaderTimeout,
+		MaxResponseHeaderBytes: maxResponseHeaders,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter,
+			PingTimeout:     pingWait,
+			CountError: func(kind string) {
+				if kind == "recv_rststream_PROTOCOL_ERROR" {
+					t.resets.Add(1)
+				}
+			},
+		},
+	}
+	return t
+}
+
+// transport makes the transport for up.
+func (up *Upstream) transport() *transport {
+	return newTransport(transportOptions{
+		AllowPrivate: up.AllowPrivate, Plain: up.BaseURL != nil && up.BaseURL.Scheme == "http", HeaderTimeout: up.HeaderTimeout,
+	})
+}
+
+// CloseIdleConnections drops the connections that no call uses.
+func (t *transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
+
+// RoundTrip sends one call. An error that wraps errAddress means that nothing was sent.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if again := r.GetBody; again != nil {
+		// After a PROTOCOL_ERROR net/http sends the request again, up to seven times, although the provider may have run it. It does
+		// not say why it asks for the body; the count does, at worst for a neighbour's stream too.
+		seen := t.resets.Load()
+		r = r.WithContext(r.Context())
+		r.GetBody = func() (io.ReadCloser, error) {
+			if t.resets.Load() != seen {
+				return nil, errReset
+			}
+			return again()
+		}
+	}
+	resp, err := t.http.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// net/http writes the trailers into its own response, at the end of the body. Of this copy nobody sees them.
+	answer := *resp
+	answer.Trailer = nil
+	if fault := usable(&answer); fault != "" {
+		refuseAnswer(&answer, fault)
+	} else if err := decodeResponse(&answer); err != nil {
+		refuseAnswer(&answer, err.Error())
+	}
+	return &answer, nil
+}
+
+// usable says what is wrong with an answer that must not reach the agent as it is; "" for nothing.
+func usable(resp *http.Response) string {
+	switch code := resp.StatusCode; {
+	case code >= 300 && code < 400:
+		// An SDK that followed it would carry its credential along; if we followed it, the provider's.
+		return fmt.Sprintf("the provider answered with a redirect (%d), which is not followed", code)
+	case code < 200 || code > 999:
+		return fmt.Sprintf("the provider answered with status %d, which ends no call", code)
+	}
+	return ""
+}
+
+// refuseAnswer turns an upstream's answer into an error answer, 502, that every SDK can read and that has nothing of the
+// original in it. It still comes from the upstream: that is where the fault is, and where the next try should not go.
+func refuseAnswer(resp *http.Response, message string) {
+	if resp.Body != nil {
+		resp.Body.Close() // unread: a provider that errs may also dawdle
+	}
+	body := answerBody(message)
+	resp.StatusCode, resp.Status = http.StatusBadGateway, "502 "+http.StatusText(http.StatusBadGateway)
+	resp.Header = http.Header{"Content-Type": {"application/json"}}
+	resp.ContentLength, resp.TransferEncoding, resp.Uncompressed = int64(len(body)), nil, false
+	resp.Body = io.NopCloser(strings.NewReader(body))
+}
+
+// answerBody has the fields that the error types of the four dialects' SDKs look for.
+func answerBody(message string) string {
+	quoted, _ := json.Marshal(message) // a string always can be
+	return fmt.Sprintf(`{"type":"error","object":"error","message":%[1]s,"error":{"type":"api_error","code":502,"status":"UNAVAILABLE","message":%[1]s}}`, quoted)
+}
+
+// outgoing makes the request for one try at up: endpoint e served as t says, with the model and body of this try. in is the
+// agent's request, of which method, headers and query are taken by the rules of headers.go; its body is not touched.
+// body must not change until the call is over. Tracing of one's own is hung into the context of the result: see callContext.
+// An error means that the call cannot be made at up, by the configuration or because its credential cannot be read; it never
+// holds a credential.
+func outgoing(ctx context.Context, in *http.Request, up *Upstream, e *provider.Endpoint, t provider.Target, model string, body []byte) (*http.Request, error) {
+	base := up.BaseURL
+	if base == nil {
+		own, err := url.Parse(up.Dialect.BaseURL())
+		if err != nil || own.Host == "" {
+			return nil, fmt.Errorf("call %s for %s: it has no base_url", up.Name, e.Name())
+		}
+		base = own
+	}
+	key := ""
+	if up.Key != nil {
+		var err error
+		if key, err = up.Key(); err != nil {
+			return nil, fmt.Errorf("call %s for %s: %w", up.Name, e.Name(), err)
+		}
+	}
+	credential := provider.Credential(in.Header, in.URL.RawQuery)
+	r, err := http.NewRequestWithContext(callContext{ctx}, in.Method, "", bytes.NewReader(body)) // sets length and GetBody
+	if err != nil {
+		return nil, fmt.Errorf("call %s for %s: %w", up.Name, e.Name(), err)
+	}
+	r.URL = up.Dialect.Join(base, t, model, upQuery(up.Dialect, in.URL.RawQuery, credential))
+	r.Host = r.URL.Host
+	r.Header = upHeaders(in.Header, credential)
+	t.Authorize(r.Header, key)
+	return r, nil
+}
+
+// callContext is a context without the traces that others put into it: httputil.ReverseProxy hangs one there that hands a
+// provider's 103 and its headers, uncleaned, to the agent.
+type callContext struct{ context.Context }
+
+func (c callContext) Value(key any) any {
+	v := c.Context.Value(key)
+	if _, ok := v.(*httptrace.ClientTrace); ok {
+		return nil
+	}
+	return v
+}
