@@ -54,10 +54,11 @@ const (
 	ReasonUnpricedModel // no price is known, and none is assumed
 	ReasonPrincipal     // open leases or held tokens of the credential
 	ReasonExhausted     // the provider's own account is used up
+	ReasonNoRung        // the request excepts every rung that could serve it
 	reasonCount
 )
 
-var reasonWords = [reasonCount]string{"", "rpm", "tpm", "input_tpm", "output_tpm", "rpd", "slots", "budget", "class", "hold", "breaker", "queue", "too_large", "unpriced_model", "principal", "exhausted"}
+var reasonWords = [reasonCount]string{"", "rpm", "tpm", "input_tpm", "output_tpm", "rpd", "slots", "budget", "class", "hold", "breaker", "queue", "too_large", "unpriced_model", "principal", "exhausted", "no_rung"}
 
 func (r Reason) String() string { return reasonWords[min(r, reasonCount-1)] }
 

@@ -47,6 +47,12 @@ type Request struct {
 	Provider string
 	// Model restricts the choice to rungs that serve it; empty takes each provider's default model.
 	Model string
+	// Ladder places the request on the rungs of a ladder, tier by tier, instead of by score. Empty is none; an unknown one is CodeInvalid,
+	// and so is one together with Model.
+	Ladder string
+	// Except are rungs that the request must not be placed on, each "provider" (all of it) or "provider/model": tried already, or of no use
+	// to the caller. What the policy does not have is ignored: a rung may go between two tries. When none is left the answer is DENIED, no_rung.
+	Except []string
 	// Priority is already bounded by the credential; ClassPriority takes the class's.
 	Priority Priority
 	// Input and Output are the estimate. Where the caller gave one number, it is all Output, priced as output.
@@ -74,11 +80,14 @@ const ClassPriority Priority = 0xff
 func (r *Request) Sum() uint64 {
 	h := uint64(14695981039346656037)
 	byteIn := func(b byte) { h = (h ^ uint64(b)) * 1099511628211 }
-	for _, s := range [...]string{r.Agent, r.Class, r.Task, r.Workflow, r.Provider, r.Model} {
+	textIn := func(s string) {
 		for i := 0; i < len(s); i++ {
 			byteIn(s[i])
 		}
 		byteIn(0)
+	}
+	for _, s := range [...]string{r.Agent, r.Class, r.Task, r.Workflow, r.Provider, r.Model} {
+		textIn(s)
 	}
 	for _, n := range [...]int64{int64(r.Input), int64(r.Output), int64(r.Min)} {
 		for i := 0; i < 64; i += 8 {
@@ -95,6 +104,13 @@ func (r *Request) Sum() uint64 {
 	}
 	for _, b := range r.Parent {
 		byteIn(b)
+	}
+	if r.Ladder == "" && len(r.Except) == 0 { // as before there were any
+		return h
+	}
+	textIn(r.Ladder)
+	for _, e := range r.Except {
+		textIn(e)
 	}
 	return h
 }

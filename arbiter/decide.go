@@ -71,6 +71,8 @@ func (s *State) Decide(cmd Command, d *Decision) *Error {
 // candidate is a rung that could serve a request.
 type candidate struct {
 	rules *rungRules
+	// tier of the ladder; 0 without one.
+	tier  int32
 	score int64
 	// narrow says that a headroom is below 5 %: used only when no other rung fits.
 	narrow bool
@@ -113,9 +115,12 @@ func (s *State) decideRequest(r *Request, d *Decision) *Error {
 	if err := s.findRows(&q, d); err != nil {
 		return err
 	}
-	s.findCandidates(&q, d)
-	if len(d.candidates) == 0 {
-		s.refuse(d, Denied, Check{Reason: ReasonUnpricedModel, ScopeKind: KindModel, Scope: r.Model}, 0)
+	if excepted := s.findCandidates(&q, d); len(d.candidates) == 0 {
+		check := Check{Reason: ReasonUnpricedModel, ScopeKind: KindModel, Scope: r.Model}
+		if excepted {
+			check = Check{Reason: ReasonNoRung}
+		}
+		s.refuse(d, Denied, check, 0)
 		return nil
 	}
 	s.place(&q, d)
@@ -144,6 +149,14 @@ func (s *State) validRequest(r *Request) (*classRules, *Error) {
 	if r.Provider != "" {
 		if _, ok := s.rules.byName[r.Provider]; !ok {
 			return nil, Errorf(CodeInvalid, "unknown_provider", "preferred_provider %q is not in the policy of pool %s: add it under budget.providers or leave it empty", r.Provider, s.pool)
+		}
+	}
+	if r.Ladder != "" {
+		if r.Model != "" {
+			return nil, Errorf(CodeInvalid, "ladder_and_model", "ladder %q and model %q exclude each other: send one", r.Ladder, r.Model)
+		}
+		if s.rules.ladders[r.Ladder] == nil {
+			return nil, s.unknownLadder(r.Ladder)
 		}
 	}
 	if r.Priority > Critical && r.Priority != ClassPriority {
@@ -251,8 +264,11 @@ func (s *State) addRows(q *request, d *Decision) {
 	}
 }
 
-// findCandidates lists the rungs that could serve the request, scored.
-func (s *State) findCandidates(q *request, d *Decision) {
+// findCandidates lists the rungs that could serve the request, ranked. It reports whether the request excepts some.
+func (s *State) findCandidates(q *request, d *Decision) (excepted bool) {
+	if q.Ladder != "" {
+		return s.findOnLadder(q, d)
+	}
 	rungs := s.rules.defaults
 	if q.Model != "" {
 		rungs = s.rules.byModel[q.Model]
@@ -269,22 +285,59 @@ func (s *State) findCandidates(q *request, d *Decision) {
 		latency = latency && s.rungs.at(number).latency.seen >= learnedCalls
 	}
 	for _, number := range rungs {
-		r := s.rules.rungs[number]
-		c := candidate{rules: r, input: int64(q.Input), output: int64(q.Output)}
-		if m := int64(r.model.MaxOutput); m > 0 && q.Undivided && r.model.MaxInput > 0 {
-			c.output = min(c.output, m+int64(r.model.MaxInput))
-		} else if m > 0 && !q.Undivided {
-			c.output = min(c.output, m)
+		c := s.candidate(q, number, d)
+		if c == nil {
+			excepted = true
+			continue
 		}
-		if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it
-			c.output = 1
-		}
-		c.health = s.health(number)
 		if len(rungs) > 1 { // one alone needs no rank
-			s.score(q, &c, latency)
+			s.score(q, c, latency)
 		}
-		d.candidates = append(d.candidates, c)
 	}
+	return excepted
+}
+
+// findOnLadder is findCandidates along a ladder.
+func (s *State) findOnLadder(q *request, d *Decision) (excepted bool) {
+	spot := q.spot()
+	l := s.rules.ladders[q.Ladder]
+	for i := range l.rungs {
+		r := &l.rungs[i]
+		c := s.candidate(q, r.number, d)
+		if c == nil {
+			excepted = true
+			continue
+		}
+		c.tier = r.tier
+		c.narrow = s.rateHeadroom(c.rules, c.health) < narrowHeadroom || s.budgetHeadroom(c.rules) < narrowHeadroom
+		if c.score = r.rankOf(spot); q.Provider != "" && q.Provider == s.rules.providers[c.rules.provider].name {
+			c.score = 1 // above every rank: the wish decides inside a tier
+		}
+	}
+	return excepted
+}
+
+// candidate adds a rung to those that could serve the request; nil when the request excepts it.
+func (s *State) candidate(q *request, number uint32, d *Decision) *candidate {
+	r := s.rules.rungs[number]
+	if len(q.Except) > 0 {
+		provider := s.rules.providers[r.provider].name
+		if q.excepts(provider, r.model.Name) || q.fallback && q.excepts(provider, q.Model) {
+			return nil
+		}
+	}
+	c := candidate{rules: r, input: int64(q.Input), output: int64(q.Output)}
+	if m := int64(r.model.MaxOutput); m > 0 && q.Undivided && r.model.MaxInput > 0 {
+		c.output = min(c.output, m+int64(r.model.MaxInput))
+	} else if m > 0 && !q.Undivided {
+		c.output = min(c.output, m)
+	}
+	if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it
+		c.output = 1
+	}
+	c.health = s.health(number)
+	d.candidates = append(d.candidates, c)
+	return &d.candidates[len(d.candidates)-1]
 }
 
 // score ranks a rung by the published formula (admission.md §6): w_h·headroom + w_c·cheapness, plus a bonus for the preferred
@@ -372,8 +425,8 @@ func (s *State) free(b *book, row uint32) (least PPM, ok bool) {
 	return least, true
 }
 
-// next takes the best candidate not yet tried: a due probe first (else an open rung would never be asked again), then those with
-// room, then by score; the order of the file breaks ties.
+// next takes the best candidate not yet tried: a due probe first (else an open rung would never be asked again), then by tier of the
+// ladder, then those with room, then by score; the order of the file breaks ties.
 func (d *Decision) next() *candidate {
 	var best *candidate
 	for i := range d.candidates {
@@ -391,6 +444,9 @@ func (d *Decision) next() *candidate {
 func (c *candidate) before(o *candidate) bool {
 	if c.health.probe != o.health.probe {
 		return c.health.probe
+	}
+	if c.tier != o.tier {
+		return c.tier < o.tier
 	}
 	if c.narrow != o.narrow {
 		return o.narrow

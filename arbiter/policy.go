@@ -35,6 +35,8 @@ type Policy struct {
 	// Weights of the placement score; indexed by Priority.
 	Weights      [4]Weights         `json:"weights"`
 	Backpressure BackpressureLevels `json:"backpressure"`
+	// Ladders are the ordered lists of rungs that a request may name. Names are unique.
+	Ladders []Ladder `json:"ladders,omitempty"`
 	// FallbackPrice prices a model that neither the file nor the catalogue knows. nil refuses it as unpriced.
 	FallbackPrice *Rates `json:"fallback_price,omitempty"`
 }
@@ -79,6 +81,9 @@ type Ceilings struct {
 	Burst PPM `json:"burst,omitempty"`
 	// Generated charges token windows with what was used, at commit, and holds the estimate until then. Otherwise the estimate is charged at grant and stays.
 	Generated bool `json:"generated,omitempty"`
+	// UncachedOnly leaves tokens read from a cache out of the token windows, as providers do that do not count them: a grant is charged by
+	// the learned part of the prompt that is not cached, and the commit corrects the window.
+	UncachedOnly bool `json:"uncached_only,omitempty"`
 	// ShadowRates counts what these ceilings would refuse and lets it pass.
 	ShadowRates bool `json:"shadow_rates,omitempty"`
 }
@@ -107,6 +112,29 @@ type Model struct {
 	MaxOutput Tokens `json:"max_output,omitempty"`
 	// MaxInput is the longest prompt, tokens; 0 is unknown. A longer one can never fit.
 	MaxInput Tokens `json:"max_input,omitempty"`
+}
+
+// Ladder is an ordered list of rungs, cheapest first: a request that names it runs down the tiers and takes a rung of the first that has
+// room. Inside a tier rungs are alike and tasks are spread over them by hash.
+type Ladder struct {
+	// Name is what a request names; not empty.
+	Name string `json:"name"`
+	// Tiers are in the order in which they are tried; none is empty, and no rung is in the ladder twice.
+	Tiers [][]Rung `json:"tiers"`
+}
+
+// Rung names one model at one provider of the policy. An empty Model is the provider's default, the first of its models.
+type Rung struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model,omitempty"`
+}
+
+// String is the rung as Request.Except takes it: "provider/model", or the provider alone without a model.
+func (r Rung) String() string {
+	if r.Model == "" {
+		return r.Provider
+	}
+	return r.Provider + "/" + r.Model
 }
 
 // Class is a kind of agent.

@@ -19,6 +19,7 @@ type rules struct {
 	rungs         []*rungRules
 	byModel       map[string][]uint32 // rungs that serve a model
 	byProviderRow map[uint32][]uint32
+	ladders       map[string]*ladderRules
 	defaults      []uint32 // each provider's default rung
 	classes       []classRules
 	classByName   map[string]int
@@ -86,6 +87,7 @@ func (s *State) adopt(p *Policy, packed []byte, hash [32]byte) {
 	for i := range p.Providers {
 		s.adoptProvider(r, i, used)
 	}
+	r.adoptLadders()
 	for len(r.rungs) < int(s.rungs.n) { // rungs that the policy no longer has may still have leases
 		r.rungs = append(r.rungs, nil)
 	}

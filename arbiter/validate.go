@@ -11,7 +11,7 @@ const maxLeaseTime = 366 * 24 * Hour
 // Validate checks all that Decide and Apply rely on. The configuration says the same with file positions; this is the last line of
 // defence, for a policy that came from elsewhere.
 func (p *Policy) Validate() error {
-	for _, check := range [...]func() error{p.validTimes, p.validLease, p.validProviders, p.validClasses, p.validTables} {
+	for _, check := range [...]func() error{p.validTimes, p.validLease, p.validProviders, p.validLadders, p.validClasses, p.validTables} {
 		if err := check(); err != nil {
 			return fmt.Errorf("policy: %w", err)
 		}
@@ -80,6 +80,55 @@ func (p *Policy) validProviders() error {
 		}
 	}
 	return nil
+}
+
+// validLadders comes after validProviders: rungs are looked up there.
+func (p *Policy) validLadders() error {
+	names := map[string]bool{}
+	for i := range p.Ladders {
+		l := &p.Ladders[i]
+		if l.Name == "" || names[l.Name] {
+			return fmt.Errorf("ladder name %q is empty or double", l.Name)
+		}
+		names[l.Name] = true
+		if len(l.Tiers) == 0 {
+			return fmt.Errorf("ladder %s: no tier: name at least one rung", l.Name)
+		}
+		seen := map[[2]int]bool{}
+		for t, tier := range l.Tiers {
+			if len(tier) == 0 {
+				return fmt.Errorf("ladder %s: tier %d has no rung", l.Name, t+1)
+			}
+			for _, r := range tier {
+				provider, model, err := p.find(r)
+				if err != nil {
+					return fmt.Errorf("ladder %s: tier %d: %w", l.Name, t+1, err)
+				}
+				if seen[[2]int{provider, model}] {
+					return fmt.Errorf("ladder %s: rung %s is in it twice", l.Name, r)
+				}
+				seen[[2]int{provider, model}] = true
+			}
+		}
+	}
+	return nil
+}
+
+// find is where the policy has a rung: the index of its provider and of its model there.
+func (p *Policy) find(r Rung) (provider, model int, err error) {
+	provider = slices.IndexFunc(p.Providers, func(o Provider) bool { return o.Name == r.Provider })
+	if provider < 0 {
+		return 0, 0, fmt.Errorf("rung %s: provider %q is not in the policy", r, r.Provider)
+	}
+	models := p.Providers[provider].Models
+	if r.Model == "" && len(models) > 0 {
+		return provider, 0, nil
+	}
+	model = slices.IndexFunc(models, func(o Model) bool { return o.Name == r.Model })
+	if model < 0 {
+		return 0, 0, fmt.Errorf("rung %s: provider %s has no model %q", r, r.Provider, r.Model)
+	}
+	return provider, model, nil
 }
 
 func (p *Provider) validate() error {

@@ -93,7 +93,7 @@ func (s *safeCapacity) reserve(now time.Time, r *Request, patience time.Duration
 	defer s.mu.Unlock()
 	for i := range s.rungs {
 		rung := s.rungs[(first+uint64(i))%uint64(len(s.rungs))]
-		if r.Model != "" && rung.Model != "" && rung.Model != r.Model {
+		if r.Model != "" && rung.Model != "" && rung.Model != r.Model || r.excepts(rung.Provider, rung.Model) {
 			continue
 		}
 		if !rung.begun {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
@@ -48,9 +49,13 @@ type Request struct {
 	Provider string
 	// Model is the model the call needs. Empty: any.
 	Model string
-	// Ladder names the rungs to try in order. Empty: placed by score. Excludes
-	// Model.
+	// Ladder names the rungs to try in order, tier by tier. Empty: placed by
+	// score. Excludes Model.
 	Ladder string
+	// Except are rungs that the call must not be placed on, each "provider" or
+	// "provider/model", e.g. those that were tried already; at most 64. When none
+	// is left the answer is a *DeniedError with Reason "no_rung".
+	Except []string
 
 	// Priority of the call. Zero: the default of the class.
 	Priority Priority
@@ -91,6 +96,11 @@ func (r *Request) tokens() (total int64, output *int64, err error) {
 	return total, output, nil
 }
 
+// excepts reports whether the call must not be placed on a rung.
+func (r *Request) excepts(provider, model string) bool {
+	return slices.Contains(r.Except, provider) || model != "" && slices.Contains(r.Except, provider+"/"+model)
+}
+
 // wire checks what the wire cannot say; everything else is the arbiter's to judge.
 func (r *Request) wire(deadline time.Time, hasDeadline bool) (*tbav1.LeaseRequest, error) {
 	if r.AgentID == "" {
@@ -114,7 +124,7 @@ func (r *Request) wire(deadline time.Time, hasDeadline bool) (*tbav1.LeaseReques
 		RequestId: r.ID, AgentId: r.AgentID, AgentClass: r.Class, Pool: r.Pool,
 		TaskId: r.Task, WorkflowId: r.Workflow, ParentLeaseId: r.Parent,
 		EstimatedTokens: int32(total), EstimatedOutputTokens: output, MinTokens: r.MinTokens,
-		PreferredProvider: r.Provider, Model: r.Model, Ladder: r.Ladder,
+		PreferredProvider: r.Provider, Model: r.Model, Ladder: r.Ladder, Except: r.Except,
 		Priority: priority, MaxWaitMs: ms(r.MaxWait), DeadlineMs: ms(until),
 		Ticket: r.Ticket, DeferredStart: r.DeferredStart, DryRun: r.DryRun,
 	}

@@ -80,10 +80,11 @@ type call struct {
 	decided  int64 // logical time of the batch
 	decision DecisionID
 
-	// Who waits: a goroutine on done, or a pipe.
+	// Who waits: a goroutine on done, a pipe, or perhaps somebody later.
 	done chan struct{}
 	pipe *Pipe
 	tag  uint64
+	sent *Pending
 }
 
 // freelist recycles the calls of one pool. It is not shared between pools: a
@@ -107,7 +108,7 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 	now := p.clock.now()
 	c.arrived, c.limit, c.until = now, now, now+anew
 	c.dryRun, c.fresh = op.DryRun, false
-	c.shape, c.freshIn, c.pipe, c.tag, c.err = nil, nil, nil, 0, nil
+	c.shape, c.freshIn, c.pipe, c.tag, c.sent, c.err = nil, nil, nil, 0, nil, nil
 	c.ticket = t
 	if claims != nil {
 		c.claims = *claims
@@ -115,7 +116,9 @@ func newCall(p *pool, op *Op, claims *arbiter.Claims, t ticket) (*call, *arbiter
 	}
 	switch cmd := op.Command.(type) {
 	case *arbiter.Request:
+		except := append(c.request.Except[:0], cmd.Except...)
 		c.lane, c.request, c.cmd = laneRequest, *cmd, &c.request
+		c.request.Except = except
 		if c.request.Lease == (arbiter.LeaseID{}) {
 			c.request.Lease = NewLeaseID(0, "", "")
 		}
@@ -172,6 +175,10 @@ func (c *call) leave(state uint32) bool { return c.state.CompareAndSwap(callPend
 func (c *call) deliver() {
 	if c.pipe != nil {
 		c.pipe.complete(c)
+		return
+	}
+	if c.sent != nil {
+		go c.sent.read() // the writer waits for nobody's hook
 		return
 	}
 	c.done <- struct{}{}

@@ -5,6 +5,7 @@ import (
 	"container/heap"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -36,8 +37,9 @@ type queue struct {
 
 // shapeKey is what makes waiters interchangeable.
 type shapeKey struct {
-	level                  arbiter.Priority
-	class, model, provider string
+	level                          arbiter.Priority
+	class, model, provider, ladder string
+	except                         string // joined
 	// A waiter held up by a budget of its own (agent, workflow, task,
 	// credential) waits apart, so that it holds up nobody else.
 	kind  arbiter.NodeKind
@@ -72,7 +74,11 @@ const (
 )
 
 func (q *queue) add(c *call) {
-	key := shapeKey{level: c.level, class: c.request.Class, model: c.request.Model, provider: c.request.Provider}
+	r := &c.request
+	key := shapeKey{level: c.level, class: r.Class, model: r.Model, provider: r.Provider, ladder: r.Ladder}
+	if len(r.Except) > 0 {
+		key.except = strings.Join(r.Except, " ")
+	}
 	c.fresh, c.slot, c.expiry = true, -1, -1
 	q.order++
 	c.order = q.order

@@ -7,7 +7,7 @@ import (
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
-const reasons = int(arbiter.ReasonExhausted) + 1
+const reasons = int(arbiter.ReasonNoRung) + 1
 
 // poolStats are counters that the writer and its goroutines raise.
 type poolStats struct {

@@ -106,6 +106,8 @@ func explain(a *arbiter.Answer, m *tbav1.LeaseResponse) string {
 		fmt.Fprintf(&b, "the account at %s is used up, or its key is refused", orThis(m.LimitName))
 	case arbiter.ReasonQueue:
 		b.WriteString("older or higher requests wait for the same room")
+	case arbiter.ReasonNoRung:
+		b.WriteString("the request excepts every rung that could serve it: leave one out of except, or give the call up")
 	case arbiter.ReasonClass:
 		fmt.Fprintf(&b, "%s is above its share of the period budget", orThis(m.LimitName))
 	default:

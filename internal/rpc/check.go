@@ -13,6 +13,7 @@ const (
 	maxText    = 256                  // bytes of a text for people
 	maxToken   = engine.MaxTokenBytes // bytes of a lease token or ticket
 	maxSettle  = 64                   // commits that ride on one request
+	maxExcept  = 64                   // rungs that one request excepts
 	maxHeaders = 64                   // limit headers of a provider signal
 	maxWaitMS  = 3_600_000            // 1 h: longest blocking wait
 	maxDayMS   = 86_400_000           // 24 h: longest call
@@ -48,6 +49,23 @@ func checkModel(field, s string) *arbiter.Error {
 		return nil
 	}
 	return badID(field, s, "A-Z a-z 0-9 . _ : - / @ +")
+}
+
+// checkExcept wants "provider" or "provider/model", each part as it is named elsewhere.
+func checkExcept(list []string) *arbiter.Error {
+	if len(list) > maxExcept {
+		return invalid("except", "too_long", "%d rungs, at most %d are allowed: except whole providers", len(list), maxExcept)
+	}
+	for _, e := range list {
+		provider, model, _ := strings.Cut(e, "/")
+		if provider == "" {
+			return invalid("except", "bad_rung", "%q names no provider: send \"provider\" or \"provider/model\"", cut(e))
+		}
+		if err := firstError(checkID("except", provider), checkModel("except", model)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func badID(field, s, allowed string) *arbiter.Error {

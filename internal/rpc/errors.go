@@ -97,6 +97,8 @@ func fieldOf(e *arbiter.Error) string {
 		return "preferred_provider"
 	case "unknown_model":
 		return "model"
+	case "unknown_ladder":
+		return "ladder"
 	}
 	field, _, found := strings.Cut(e.Text, ":")
 	if !found || strings.ContainsAny(field, " \"") {

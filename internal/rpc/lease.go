@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -151,7 +152,7 @@ func pressureOf(o *engine.Outcome) pressure {
 func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
 	toResponse(m, &o.Answer, o.Now, pressureOf(o))
 	if o.Answer.Status != arbiter.Granted && o.Answer.Check.Reason == arbiter.ReasonUnpricedModel {
-		m.Message = s.unpriced(pool, model)
+		m.Message = s.unpriced(pool, cmp.Or(model, o.Answer.Check.Scope))
 	}
 	m.LeaseToken, m.Ticket = o.Token, o.Ticket
 	m.DecisionId = formatDecision(o.Decision)

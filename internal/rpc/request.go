@@ -27,6 +27,7 @@ func checkRequest(m *tbav1.LeaseRequest) *arbiter.Error {
 		checkDuration("deadline_ms", m.GetDeadlineMs(), maxHoldMS),
 		checkBytes("ticket", len(m.GetTicket()), maxToken),
 		checkAmount("min_tokens", m.GetMinTokens()),
+		checkExcept(m.GetExcept()),
 	); err != nil {
 		return err
 	}
@@ -44,8 +45,6 @@ func checkRequest(m *tbav1.LeaseRequest) *arbiter.Error {
 		return invalid("priority", "unknown_priority", "%d is none of LOW 0, MEDIUM 1, HIGH 2, CRITICAL 3", m.GetPriority())
 	case m.GetModel() != "" && m.GetLadder() != "":
 		return invalid("ladder", "ladder_and_model", "%q and model %q exclude each other: send one", m.GetLadder(), m.GetModel())
-	case m.GetLadder() != "":
-		return invalid("ladder", "unknown_ladder", "%q: this server has no ladders: send model, or neither", m.GetLadder())
 	case len(m.GetSettle()) > maxSettle:
 		return invalid("settle", "too_long", "%d commits, at most %d ride on one request: send the rest with the next one", len(m.GetSettle()), maxSettle)
 	}
@@ -61,7 +60,7 @@ func toRequest(m *tbav1.LeaseRequest, c *identity.Caller, policy *arbiter.Policy
 	*r = arbiter.Request{
 		Principal: c.Principal,
 		Agent:     m.GetAgentId(), Class: class, Task: m.GetTaskId(), Workflow: m.GetWorkflowId(),
-		Provider: m.GetPreferredProvider(), Model: m.GetModel(),
+		Provider: m.GetPreferredProvider(), Model: m.GetModel(), Ladder: m.GetLadder(), Except: m.GetExcept(),
 		Priority: arbiter.Priority(m.GetPriority()),
 		Min:      arbiter.Tokens(m.GetMinTokens()),
 		Deferred: m.GetDeferredStart(),

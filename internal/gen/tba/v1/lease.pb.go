@@ -559,8 +559,8 @@ type LeaseRequest struct {
 	Pool string `protobuf:"bytes,17,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Model the call needs; only rungs that serve it are considered. Empty: any.
 	Model string `protobuf:"bytes,18,opt,name=model,proto3" json:"model,omitempty"`
-	// Ladder whose rungs are tried in order. Empty: placed by score. Excludes
-	// model.
+	// Ladder whose rungs are tried in order, tier by tier. Empty: placed by
+	// score. Excludes model.
 	Ladder string `protobuf:"bytes,19,opt,name=ladder,proto3" json:"ladder,omitempty"`
 	// Output part of estimated_tokens, at most that. Absent: all of it is priced
 	// as output and a partial grant may shrink all of it.
@@ -587,7 +587,12 @@ type LeaseRequest struct {
 	// LeaseResponse.settled, whatever the decision on this request. At most 64.
 	Settle []*LeaseCommit `protobuf:"bytes,28,rep,name=settle,proto3" json:"settle,omitempty"`
 	// True: decide and answer, charge nothing.
-	DryRun        bool `protobuf:"varint,29,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,29,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	// Rungs that the request must not be placed on, each "provider" or
+	// "provider/model", e.g. those that were tried already. Unknown ones are
+	// ignored; when none is left the answer is DENIED, reason "no_rung". At most
+	// 64.
+	Except        []string `protobuf:"bytes,30,rep,name=except,proto3" json:"except,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,6 +765,13 @@ func (x *LeaseRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *LeaseRequest) GetExcept() []string {
+	if x != nil {
+		return x.Except
+	}
+	return nil
 }
 
 // LeaseResponse is the decision. DEFERRED and DENIED consume nothing.
@@ -2305,7 +2317,7 @@ var File_tba_v1_lease_proto protoreflect.FileDescriptor
 
 const file_tba_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x12tba/v1/lease.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\"\xe5\x05\n" +
+	"\x12tba/v1/lease.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\"\xfd\x05\n" +
 	"\fLeaseRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vagent_class\x18\x02 \x01(\tR\n" +
@@ -2331,7 +2343,8 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"\vworkflow_id\x18\x1b \x01(\tR\n" +
 	"workflowId\x12+\n" +
 	"\x06settle\x18\x1c \x03(\v2\x13.tba.v1.LeaseCommitR\x06settle\x12\x17\n" +
-	"\adry_run\x18\x1d \x01(\bR\x06dryRunB\v\n" +
+	"\adry_run\x18\x1d \x01(\bR\x06dryRun\x12\x16\n" +
+	"\x06except\x18\x1e \x03(\tR\x06exceptB\v\n" +
 	"\t_priorityB\x1a\n" +
 	"\x18_estimated_output_tokens\"\xee\a\n" +
 	"\rLeaseResponse\x12\x19\n" +
