@@ -26,7 +26,7 @@ type Lease interface {
 	// Extend moves the lease's end while the call runs. An error of code CodeNotFound or CodePrecondition means that it is lost or revoked.
 	Extend(ctx context.Context) error
 	// FirstByte says that the answer has begun: the verdict a probe waits for.
-	FirstByte(ctx context.Context)
+	FirstByte(ctx context.Context) error
 }
 
 // Pending is a commit on its way.
@@ -52,6 +52,8 @@ type Ask struct {
 	Except        []string
 	// Input and Output are the estimate, tokens.
 	Input, Output arbiter.Tokens
+	// Min allows a shorter answer when there is no room for the whole: Input and a part of Output. 0 allows none.
+	Min arbiter.Tokens
 	// MaxWait bounds the waiting for room, Deadline the whole call; 0 is none.
 	MaxWait, Deadline time.Duration
 	// RequestID makes a repeat of the same try the same lease.
@@ -87,6 +89,8 @@ type Grant struct {
 	// Waited is how long the arbiter held the request for room.
 	Waited time.Duration
 	Flags  arbiter.Flags
+	// Tightest is the budget on the lease's path that has the least left, this lease among Held; nil when the arbiter does not tell.
+	Tightest *arbiter.Check
 }
 
 // Report is how a try ended.
@@ -96,6 +100,8 @@ type Report struct {
 	HasUsage bool
 	Usage    arbiter.Usage
 	Actual   arbiter.Tokens
+	// Model and Tier are what served according to the answer; "" when it does not say. The price is theirs.
+	Model, Tier string
 	// Estimated marks the figure as the gateway's guess.
 	Estimated bool
 	// Latency of the whole call and until the first byte of its answer; 0 is unknown.
