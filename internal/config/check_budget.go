@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -129,16 +128,7 @@ func (d *decoder) checkProvider(name string, p Provider, path string, b *Budget)
 		d.suggest(path, "kind", catalog.Nearest(name, kinds), "%s needs a kind: %q is none of %s", path, name, strings.Join(kinds, ", "))
 	}
 	if p.BaseURL != "" {
-		u, err := url.Parse(p.BaseURL)
-		switch {
-		case strings.Contains(p.BaseURL, "@"):
-			d.hidden[d.places[child(path, "base_url")].value.Line] = true
-			d.fault(child(path, "base_url"), "secret", "%s holds a user or password: use api_key", child(path, "base_url"))
-		case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-			d.fault(child(path, "base_url"), "url", "%s: %q is not a URL such as https://llm.example.com/v1", child(path, "base_url"), plain(p.BaseURL))
-		case u.Scheme == "http" && !loopback(u.Hostname()) && !p.Private:
-			d.warn(child(path, "base_url"), "url", "%s is plain http: the api key would cross the network unprotected", child(path, "base_url"))
-		}
+		d.checkBaseURL(child(path, "base_url"), p)
 	}
 	if p.Kind == "http" && p.BaseURL == "" {
 		d.fault(path, "required", "%s is of kind http and needs a base_url", path)
@@ -221,9 +211,6 @@ func (d *decoder) checkCeilings(c Ceilings, path string) {
 	}
 	if c.TokenAccounting == "headers" {
 		d.fault(child(path, "token_accounting"), "not-built", "%s: headers is not there yet: use admission or generated", child(path, "token_accounting"))
-	}
-	if !c.CountCached {
-		d.fault(child(path, "count_cached"), "not-built", "%s: false is not there yet: cached tokens count, which is the safe side", child(path, "count_cached"))
 	}
 }
 

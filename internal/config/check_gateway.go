@@ -28,7 +28,6 @@ func (d *decoder) checkGateway(f *File) {
 	}
 	d.between("gateway.max_wait", g.MaxWait, 0, 10*minute)
 	d.between("gateway.drain_for", g.DrainFor, second, 10*minute)
-	d.between("gateway.connect_timeout", g.ConnectTimeout, Duration(100*time.Millisecond), 2*minute)
 	d.between("gateway.header_timeout", g.HeaderTimeout, second, 120*minute)
 	d.between("gateway.idle_timeout", g.IdleTimeout, second, 120*minute)
 	d.countBetween("gateway.max_body", g.MaxBody, 1<<10, 256<<20)
@@ -50,7 +49,7 @@ func (d *decoder) checkGateway(f *File) {
 	d.countBetween("estimation.learned_min_calls", f.Estimation.LearnedMin, 1, 1_000_000)
 	for _, b := range f.budgets() {
 		if n := b.budget.Tasks.MaxAttempts; n != nil {
-			d.countBetween(child(b.path, "tasks.max_attempts"), *n, 1, maxAttempts)
+			d.countBetween(child(child(b.path, "tasks"), "max_attempts"), *n, 1, maxAttempts)
 		}
 	}
 }
@@ -82,7 +81,7 @@ func (f *File) compiledGateway() Gateway {
 	out := Gateway{
 		Passthrough: slices.Clone(g.Passthrough), MaxWait: time.Duration(g.MaxWait), MaxBody: int64(g.MaxBody), MaxAttempts: int(g.MaxAttempts),
 		Drain: g.Drain, MaxDrains: int(g.MaxDrains), DrainFor: time.Duration(g.DrainFor),
-		ConnectTimeout: time.Duration(g.ConnectTimeout), HeaderTimeout: time.Duration(g.HeaderTimeout), IdleTimeout: time.Duration(g.IdleTimeout),
+		HeaderTimeout: time.Duration(g.HeaderTimeout), IdleTimeout: time.Duration(g.IdleTimeout),
 	}
 	if g.BudgetStatus != nil {
 		out.BudgetStatus = int(*g.BudgetStatus)

@@ -112,6 +112,9 @@ func (c *compiler) pool(b *Budget, path string) Pool {
 		pool.MaxAttempts = int(*n)
 	}
 	pool.Ladders = c.ladders(&pool)
+	for i := range pool.Ladders {
+		p.Ladders = append(p.Ladders, pool.Ladders[i].decided())
+	}
 	return pool
 }
 
@@ -163,6 +166,9 @@ func (c *compiler) models(up *Upstream, v Provider, split Share, path string) []
 		}
 		out = append(out, model)
 	}
+	if seller != catalog.Provider(up.Name) && up.BaseURL != "" {
+		return out // a server that speaks a dialect does not have the models of its inventor
+	}
 	for _, entry := range c.cat.Models() {
 		if entry.Provider != seller || listed[entry.ID] {
 			continue
@@ -207,6 +213,9 @@ func (c *compiler) defaultPrice(kind string, v Provider, path string) []arbiter.
 	if v.Price != nil {
 		rates, _ := c.rates(v.Price, child(path, "price"))
 		return []arbiter.Price{{Rates: rates}}
+	}
+	if kind == "http" {
+		return []arbiter.Price{{}} // a tool has no tokens to be priced
 	}
 	rates, ok := catalog.DefaultRates(kind)
 	switch {
@@ -269,7 +278,7 @@ func (c *compiler) ceilings(v Ceilings, split Share, path string) arbiter.Ceilin
 		RPM: arbiter.Requests(part(v.RPM, "rpm_ceiling")), TPM: arbiter.Tokens(part(v.TPM, "tpm_ceiling")),
 		InputTPM: arbiter.Tokens(part(v.InputTPM, "input_tpm_ceiling")), OutputTPM: arbiter.Tokens(part(v.OutputTPM, "output_tpm_ceiling")),
 		RPD: arbiter.Requests(part(v.RPD, "rpd_ceiling")), MaxConcurrent: arbiter.Requests(part(v.MaxConcurrency, "max_concurrency")),
-		Generated: v.TokenAccounting == "generated", ShadowRates: v.Shadow,
+		Generated: v.TokenAccounting == "generated", UncachedOnly: !v.CountCached, ShadowRates: v.Shadow,
 	}
 	if v.Burst != nil {
 		out.Burst = arbiter.PPM(*v.Burst)

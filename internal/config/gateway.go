@@ -23,9 +23,8 @@ type Gateway struct {
 	Drain     bool
 	MaxDrains int
 	DrainFor  time.Duration
-	// ConnectTimeout bounds the connection to a provider, HeaderTimeout the wait for the head of its answer, IdleTimeout the silence
-	// within the answer.
-	ConnectTimeout, HeaderTimeout, IdleTimeout time.Duration
+	// HeaderTimeout bounds the wait for the head of a provider's answer, IdleTimeout the silence within the answer.
+	HeaderTimeout, IdleTimeout time.Duration
 }
 
 // Passes reports whether the file forwards a path of the gateway that cannot be metered: one that passthrough lists, or one below it.
@@ -94,6 +93,19 @@ type ZeroHits struct {
 	JSONPath string
 	// Empty says that an empty list (object, string) at JSONPath is an empty answer; otherwise only a missing or null one is.
 	Empty bool
+}
+
+// decided is what the arbiter needs of a ladder.
+func (l *Ladder) decided() arbiter.Ladder {
+	out := arbiter.Ladder{Name: l.Name}
+	for _, tier := range l.Tiers {
+		var rungs []arbiter.Rung
+		for _, r := range tier {
+			rungs = append(rungs, arbiter.Rung{Provider: r.Provider, Model: r.Model})
+		}
+		out.Tiers = append(out.Tiers, rungs)
+	}
+	return out
 }
 
 // Rungs are the rungs of all tiers in order.

@@ -149,7 +149,11 @@ func (c *compiler) rung(p *Pool, word, path string, before []placedRung) (r plac
 	provider, id, named := strings.Cut(word, "/")
 	at := slices.IndexFunc(p.Policy.Providers, func(x arbiter.Provider) bool { return x.Name == provider })
 	if at < 0 {
-		c.d.suggest(path, "unknown-rung", catalog.Nearest(word, p.rungWords()), "%s: pool %s has no provider %q", path, p.Name, plain(provider))
+		whose := "pool " + p.Name + " has"
+		if len(c.file.budgets()) > 1 {
+			whose = "no pool has all providers of this ladder: " + whose
+		}
+		c.d.suggest(path, "unknown-rung", catalog.Nearest(word, p.rungWords()), "%s: %s no provider %q", path, whose, plain(provider))
 		return r, false
 	}
 	models := p.Policy.Providers[at].Models

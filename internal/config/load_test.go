@@ -222,7 +222,6 @@ func TestWarningsDoNotRefuse(t *testing.T) {
 budget:
   providers:
     openai: {allocated_tokens: 0, rpm_ceiling: 5, tpm_ceiling: 10, input_tpm_ceiling: 11, models: {gpt-5.4: {rpm_ceiling: 6}}}
-    house: {kind: openai, base_url: "http://llm.example.com", price: {input: 0, output: 0}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +230,7 @@ budget:
 	for _, f := range c.Warnings {
 		rules = append(rules, f.Rule)
 	}
-	if got := strings.Join(rules, " "); got != "zero-limit never-binds never-binds url" {
+	if got := strings.Join(rules, " "); got != "zero-limit never-binds never-binds" {
 		t.Errorf("warnings %s\n%v", got, c.Warnings)
 	}
 }

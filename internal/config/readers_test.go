@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,14 +18,14 @@ import (
 
 // checked are keys that change no policy: what reads them instead.
 var checked = map[string]string{
-	"budget.providers.<name>.api_key":       "checkPools: two pools with one key must state their split",
-	"budget.providers.<name>.allow_private": "checkProviders: plain http beyond the loopback",
-	"budget.providers.<name>.base_url":      "defaultPrice: a server of one's own has no price of the catalogue",
+	"budget.providers.<name>.api_key":       "TestUpstreams: the gateway's key, and checkPools: two pools with one key must state their split",
+	"budget.providers.<name>.allow_private": "TestUpstreams, and checkBaseURL",
+	"budget.providers.<name>.base_url":      "TestUpstreams, and defaultPrice: a server of one's own has no price of the catalogue",
 	"catalog.file":                          "TestWatchSeesThePriceFile",
 }
 
-// inProcess are the keys of the process, which cmd/tba reads from Config.Settings, Keys and PerAddress.
-var inProcess = []string{"listen", "journal", "log", "tls", "drain_timeout", "reload", "auth", "limits"}
+// inProcess are the keys that change no policy, and are read from fields of the same name in Config: by cmd/tba or by the gateway.
+var inProcess = []string{"listen", "journal", "log", "tls", "drain_timeout", "reload", "auth", "limits", "gateway", "estimation", "identity"}
 
 // TestEveryKeyHasAReader changes each key of the full example by itself: the compiled policy must become another one, or the
 // file must be refused because that value is not there yet. A key that is accepted and changes nothing promises what
@@ -65,7 +66,7 @@ func TestEveryKeyHasAReader(t *testing.T) {
 			}
 		}
 	}
-	program := source(t, "../../cmd/tba")
+	program := source(t, "../../cmd/tba") + source(t, "../gateway")
 	for path, k := range keys {
 		top, _, _ := strings.Cut(path, ".")
 		switch {
@@ -74,7 +75,7 @@ func TestEveryKeyHasAReader(t *testing.T) {
 		case slices.Contains(inProcess, top):
 			_, name, _ := strings.Cut(goName(t, path), ".")
 			if !regexp.MustCompile(`\.` + name + `\b`).MatchString(program) {
-				t.Errorf("%s: cmd/tba does not read the field %s", path, name)
+				t.Errorf("%s: neither cmd/tba nor the gateway reads the field %s", path, name)
 			}
 		case !read[goName(t, path)]:
 			t.Errorf("%s is accepted and changes nothing: give it a reader, or refuse it (later)", path)
@@ -98,6 +99,14 @@ func compiledForm(text []byte) (string, error) {
 		for _, u := range p.Upstreams {
 			fmt.Fprintln(&b, u.Name, u.Kind)
 		}
+		for _, l := range p.Ladders {
+			zero, err := json.Marshal(l.Zero)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "%s %v %s\n", l.Name, l.Tiers, zero)
+		}
+		fmt.Fprintln(&b, p.MaxAttempts)
 	}
 	return b.String(), nil
 }
@@ -112,6 +121,11 @@ type leaf struct {
 func (l leaf) set(word string) {
 	if word == "" {
 		l.in.Content = slices.Delete(l.in.Content, l.at, l.at+2)
+		return
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal([]byte(word), &n); err == nil && n.Content[0].Kind == yaml.SequenceNode {
+		l.in.Content[l.at+1] = n.Content[0]
 		return
 	}
 	l.in.Content[l.at+1] = &yaml.Node{Kind: yaml.ScalarNode, Value: word}
@@ -146,6 +160,12 @@ func others(k KeyDoc) []string {
 	switch {
 	case len(k.Words) > 0:
 		return k.Words
+	case k.Path == "ladders.<name>.rungs":
+		return []string{"[openai/gpt-5.4]"}
+	case k.Path == "ladders.<name>.tiers":
+		return []string{"[[openai/gpt-5.4]]"}
+	case strings.HasPrefix(k.Type, "list"):
+		return []string{""}
 	case k.Type == "true or false":
 		return []string{"true", "false"}
 	case k.Type == "count":

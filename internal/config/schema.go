@@ -52,22 +52,22 @@ type Ceilings struct {
 	MaxConcurrency  *Count `yaml:"max_concurrency" doc:"Calls that may run at once." example:"200"`
 	Burst           *Share `yaml:"burst" doc:"How much of a minute's ceiling may go at once; the rest is paced. 0.10 when left out; 1 switches pacing off." example:"0.10"`
 	TokenAccounting string `yaml:"token_accounting" default:"admission" enum:"admission|generated|headers" doc:"What the provider counts against its token ceilings: admission (prompt and output cap, up front) or generated (what was produced, at commit). headers (mirror the provider's own counters) is not there yet."`
-	CountCached     bool   `yaml:"count_cached" default:"true" doc:"Whether tokens read from a prompt cache count against the token ceilings. false is not there yet."`
+	CountCached     bool   `yaml:"count_cached" default:"true" doc:"Whether tokens read from a prompt cache count against the token ceilings. With false a call is charged by the part of its prompt that is usually not cached, and corrected by its bill."`
 	Shadow          bool   `yaml:"shadow" default:"false" doc:"Only count what these limits would refuse."`
 }
 
 // Provider is one upstream.
 type Provider struct {
-	Kind    string     `yaml:"kind" enum:"openai|anthropic|gemini|google|mistral|http" doc:"The dialect it speaks. The provider's own name when that is one; google is gemini."`
-	BaseURL string     `yaml:"base_url" doc:"Where it is, for servers other than the provider's own." example:"https://llm.example.com/v1"`
-	Private bool       `yaml:"allow_private" default:"false" doc:"Whether its address may be a private or loopback one."`
-	APIKey  Secret     `yaml:"api_key" doc:"The provider's credential, never in the file itself." example:"{env: OPENAI_API_KEY}"`
+	Kind    string     `yaml:"kind" enum:"openai|anthropic|gemini|google|mistral|http" doc:"The dialect it speaks: openai for every server that is compatible with it; http for a tool such as a search. The provider's own name when that is one; google is gemini."`
+	BaseURL string     `yaml:"base_url" doc:"Where it is, for servers other than the provider's own: what one would give to the provider's SDK, so with the version for OpenAI's dialect (https://api.groq.com/openai/v1) and without for the others. {model} in its path becomes the model's id; a query is kept. Plain http needs allow_private." example:"https://llm.example.com/v1"`
+	Private bool       `yaml:"allow_private" default:"false" doc:"Whether its address may be a private or loopback one. The gateway checks each address it connects to; base_url alone is never enough."`
+	APIKey  Secret     `yaml:"api_key" doc:"The provider's credential, never in the file itself. A file is read again when it changes. Left out: none is sent, as a server on one's own machine may like it." example:"{env: OPENAI_API_KEY}"`
 	Split   *Share     `yaml:"split" doc:"The part of the provider's limits this pool may use, when several pools share one api_key. The parts sum to at most 1. Ceilings are multiplied by it." example:"0.5"`
 	Tokens  *Count     `yaml:"allocated_tokens" doc:"The provider's slice of global_tokens (hard)." example:"200_000_000"`
 	USD     *USD       `yaml:"allocated_usd" doc:"The provider's slice of global_usd (hard)." example:"10000"`
 	RPDZone string     `yaml:"rpd_time_zone" doc:"The IANA zone of the provider's calendar day. America/Los_Angeles for gemini, else UTC." example:"America/Los_Angeles"`
 	Price   *Price     `yaml:"price" doc:"What a call without a model costs, instead of the catalogue's default for the provider."`
-	Models  Map[Model] `yaml:"models" doc:"Models with limits or prices of their own, by the provider's id. The first one serves requests that name no model. Models of the catalogue that are not listed can be asked for too, under the provider's ceilings." example:"gpt-5.4-mini: {rpm_ceiling: 5_000}"`
+	Models  Map[Model] `yaml:"models" doc:"Models with limits or prices of their own, by the provider's id. The first one serves requests that name no model. Models of the catalogue that are not listed can be asked for too, under the provider's ceilings; not at a server of one's own (base_url under another name than the provider's), which has the listed ones alone." example:"gpt-5.4-mini: {rpm_ceiling: 5_000}"`
 	Ceilings
 }
 

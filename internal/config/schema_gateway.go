@@ -37,15 +37,14 @@ type jwtKeys struct {
 
 // gatewayKeys are the reverse proxy.
 type gatewayKeys struct {
-	BudgetStatus   *Count   `yaml:"budget_status" doc:"HTTP status of a refusal by an exhausted budget, for clients that treat the dialect's own badly: 402, 403 or 429. Left out: 429 for OpenAI and Anthropic, 402 for Mistral, 403 for Gemini." example:"402"`
-	Passthrough    []string `yaml:"passthrough" doc:"Paths that are forwarded although they cannot be metered, each with all below it. Such a call is leased as one request without tokens." example:"[/openai/v1/files]"`
-	MaxWait        Duration `yaml:"max_wait" default:"30s" doc:"How long a call waits for its lease before it is refused. A request may ask for less by x-tba-max-wait-ms. At most 10m."`
-	MaxBody        Count    `yaml:"max_body" default:"8_388_608" doc:"Bytes of a request body. 1_024 to 268_435_456."`
-	MaxAttempts    Count    `yaml:"max_attempts" default:"2" doc:"Tries of one call that may reach a provider, each with a lease of its own. A try that was throttled is none. 1 to 10."`
-	Drain          bool     `yaml:"drain" default:"false" doc:"Whether an answer is read on to its usage when the client has left, for providers that bill it anyway. Otherwise the call is cancelled and settled by an estimate of what was delivered."`
-	MaxDrains      Count    `yaml:"max_drains" default:"64" doc:"Answers that are read on at once; further ones are cancelled. 1 to 10_000."`
-	DrainFor       Duration `yaml:"drain_for" default:"30s" doc:"How long one answer is read on. 1s to 10m."`
-	ConnectTimeout Duration `yaml:"connect_timeout" default:"10s" doc:"How long connecting to a provider may take, TLS included. 100ms to 2m."`
-	HeaderTimeout  Duration `yaml:"header_timeout" default:"10m" doc:"How long a provider may take to begin its answer: one that does not stream begins when it is done. 1s to 2h."`
-	IdleTimeout    Duration `yaml:"idle_timeout" default:"5m" doc:"How long an answer may be silent once it has begun. 1s to 2h."`
+	BudgetStatus  *Count   `yaml:"budget_status" doc:"HTTP status of a refusal by an exhausted budget, for clients that treat the dialect's own badly: 402, 403 or 429. Left out: 429 for OpenAI and Anthropic, 402 for Mistral, 403 for Gemini." example:"402"`
+	Passthrough   []string `yaml:"passthrough" doc:"Paths that are forwarded although they cannot be metered, each with all below it. Such a call is leased as one request without tokens." example:"[/openai/v1/files]"`
+	MaxWait       Duration `yaml:"max_wait" default:"30s" doc:"How long a call waits for its lease before it is refused. A request may ask for less by x-tba-max-wait-ms. At most 10m."`
+	MaxBody       Count    `yaml:"max_body" default:"8_388_608" doc:"Bytes of a request body. 1_024 to 268_435_456."`
+	MaxAttempts   Count    `yaml:"max_attempts" default:"2" doc:"Tries of one call that may reach a provider, each with a lease of its own. A try that was throttled is none. 1 to 10."`
+	Drain         bool     `yaml:"drain" default:"false" doc:"Whether an answer is read on to its usage when the client has left, for providers that bill it anyway. Otherwise the call is cancelled and settled by an estimate of what was delivered."`
+	MaxDrains     Count    `yaml:"max_drains" default:"64" doc:"Answers that are read on at once; further ones are cancelled. 1 to 10_000."`
+	DrainFor      Duration `yaml:"drain_for" default:"30s" doc:"How long one answer is read on. 1s to 10m."`
+	HeaderTimeout Duration `yaml:"header_timeout" default:"10m" doc:"How long a provider may take to begin its answer: one that does not stream begins when it is done. 1s to 2h."`
+	IdleTimeout   Duration `yaml:"idle_timeout" default:"5m" doc:"How long an answer may be silent once it has begun. 1s to 2h."`
 }

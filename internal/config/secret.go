@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -78,6 +80,59 @@ func (s Secret) Value() (string, error) {
 		return "", fmt.Errorf("read secret from %s: %w: the file is empty", s.Where(), ErrNoSecret)
 	}
 	return "", fmt.Errorf("read secret: %w", ErrNoSecret)
+}
+
+// lookEvery is how often a secret's file is compared with what was read of it.
+const lookEvery = time.Second
+
+// Reader returns a function that gives the value for each call: a file is read again when it has changed, at most once a second; while it
+// cannot be read, the value before stays. "" and no error for the zero value. Errors as [Secret.Value]. The function is safe for
+// concurrent use.
+func (s Secret) Reader() func() (string, error) {
+	if s.IsZero() {
+		return func() (string, error) { return "", nil }
+	}
+	if s.file == "" {
+		return s.Value
+	}
+	r := &secretFile{secret: s}
+	return r.value
+}
+
+// secretFile remembers what was read of a file.
+type secretFile struct {
+	secret Secret
+
+	mu      sync.Mutex
+	text    string
+	size    int64
+	changed time.Time // of the file when it was read
+	looked  time.Time
+}
+
+func (r *secretFile) value() (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	if r.text != "" && now.Sub(r.looked) < lookEvery {
+		return r.text, nil
+	}
+	r.looked = now
+	st, err := os.Stat(r.secret.file)
+	if err == nil && r.text != "" && st.Size() == r.size && st.ModTime().Equal(r.changed) {
+		return r.text, nil
+	}
+	text, readErr := r.secret.Value()
+	switch {
+	case readErr == nil && err == nil:
+		r.text, r.size, r.changed = text, st.Size(), st.ModTime()
+		return text, nil
+	case r.text != "": // a rotation replaces the file in several steps
+		return r.text, nil
+	case readErr != nil:
+		return "", readErr
+	}
+	return text, nil
 }
 
 func (s *Secret) decode(d *decoder, n *yaml.Node, path string) {
