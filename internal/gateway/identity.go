@@ -38,10 +38,12 @@ const (
 
 // identifier finds out who makes a call and what it asks for. Immutable and safe for concurrent use.
 type identifier struct {
-	// keys are the credentials in force; nil, or a nil answer, is a gateway that needs none. A gateway in front of a remote arbiter has
-	// none: the arbiter judges the credential.
+	// keys are the credentials in force; nil, or a nil answer, is a gateway that needs none.
 	keys func() *identity.Keyring
-	// policy is a pool's policy in force, nil without one: the priority of a class is bounded by it. nil where the arbiter is remote.
+	// remote says that the arbiter is across the network: it judges the credential and what it allows, so pool, class and priority go
+	// there as they were said.
+	remote bool
+	// policy is a pool's policy in force, nil without one: the priority of a class is bounded by it.
 	policy func(pool string) *arbiter.Policy
 	// failed counts failed authentications by address; nil limits nobody.
 	failed *identity.Addresses
@@ -80,6 +82,18 @@ func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refu
 	if a.Agent == "" {
 		a.Agent = cmp.Or(cleanID(caller.Name), namelessAgent)
 	}
+	if f := i.times(r.Header, a); f != nil {
+		return nil, f
+	}
+	if p := said.priority; p.value != "" {
+		var ok bool
+		if a.Priority, ok = priorities[strings.ToLower(p.value)]; !ok {
+			return nil, badHeader(p.from, p.value, "send low, medium, high or critical")
+		}
+	}
+	if i.remote {
+		return a, nil
+	}
 	var err *arbiter.Error
 	if a.Pool, err = caller.PoolFor(a.Pool); err != nil {
 		return nil, refuseError(err)
@@ -87,11 +101,8 @@ func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refu
 	if a.Class, err = caller.ClassFor(a.Class); err != nil {
 		return nil, refuseError(err)
 	}
-	if f := i.times(r.Header, a); f != nil {
-		return nil, f
-	}
-	if f := i.priority(said.priority, a); f != nil {
-		return nil, f
+	if i.policy != nil {
+		a.Priority = caller.PriorityIn(i.policy(a.Pool), a.Class, a.Priority)
 	}
 	return a, nil
 }
@@ -166,21 +177,6 @@ func patienceOf(h http.Header) (patience time.Duration, retried bool) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(h.Get("X-Stainless-Retry-Count")))
 	return patience, err == nil && n > 0
-}
-
-// priority bounds the asked priority by class and credential. A remote arbiter does so itself.
-func (i *identifier) priority(said told, a *Ask) *refusal {
-	if said.value != "" {
-		p, ok := priorities[strings.ToLower(said.value)]
-		if !ok {
-			return badHeader(said.from, said.value, "send low, medium, high or critical")
-		}
-		a.Priority = p
-	}
-	if i.policy != nil {
-		a.Priority = a.Caller.PriorityIn(i.policy(a.Pool), a.Class, a.Priority)
-	}
-	return nil
 }
 
 var priorities = map[string]arbiter.Priority{

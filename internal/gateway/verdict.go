@@ -43,6 +43,8 @@ type refuseOptions struct {
 	agent, requestID string
 	// model is what the call named, nearest a known name like it: for a model without a price.
 	model, nearest string
+	// tried says that the call has been at a provider already: having no rung left is then an outage and no fault of the call.
+	tried bool
 }
 
 // budgetStatuses are the answers to a used-up budget. The SDKs of OpenAI and Anthropic obey x-should-retry, and their users look for
@@ -73,7 +75,9 @@ func refuseGrant(g *Grant, d *provider.Dialect, now time.Time, o refuseOptions) 
 		f.status, f.kind, f.retry = http.StatusBadRequest, provider.TooLarge, &no
 	case c.Reason == arbiter.ReasonUnpricedModel:
 		f.status, f.kind, f.retry = http.StatusForbidden, provider.Denied, &no
-	case c.Reason == arbiter.ReasonBreaker: // only said when no rung is left
+	case c.Reason == arbiter.ReasonNoRung && !o.tried: // none of the rungs speaks the dialect of the path
+		f.status, f.kind, f.retry = http.StatusBadRequest, provider.BadRequest, &no
+	case c.Reason == arbiter.ReasonBreaker, c.Reason == arbiter.ReasonNoRung: // a breaker is only named when no other rung is left
 		f.status, f.kind, f.retry = http.StatusServiceUnavailable, provider.Unavailable, &yes
 		f.retryAfter = spread(min(max(g.RetryAfter, time.Second), longestOutage), longestOutage, o)
 	case soon:

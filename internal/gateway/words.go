@@ -120,6 +120,12 @@ func sentence(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 		} else {
 			b.WriteString("This API key holds as many tokens in open calls as it may")
 		}
+	case arbiter.ReasonNoRung:
+		if o.tried {
+			b.WriteString("Every provider that could take the call has been tried")
+		} else {
+			b.WriteString("No provider that could take the call understands the API of this path")
+		}
 	case arbiter.ReasonExhausted:
 		fmt.Fprintf(&b, "The account behind %s is used up, or its key is refused", where)
 	default:
@@ -144,6 +150,8 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 		return "Did you mean " + strconv.Quote(o.nearest) + "? Otherwise ask the operator to give it a price."
 	case c.Reason == arbiter.ReasonUnpricedModel:
 		return "Name a model of the catalogue, or ask the operator to give it a price."
+	case c.Reason == arbiter.ReasonNoRung && !o.tried:
+		return "Call the path of a provider that serves it, or ask the operator for a rung that does."
 	case f.retryAfter > 0:
 		return fmt.Sprintf("Try again in %d s.", wholeSeconds(f.retryAfter))
 	case c.Reason == arbiter.ReasonExhausted && !known:
