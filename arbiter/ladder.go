@@ -103,10 +103,10 @@ func (l *ladderRung) rankOf(task uint64) int64 {
 // logBits are the binary places of minusLog2: 64 in front of the point and these behind it stay below 2³¹.
 const logBits = 24
 
-// minusLog2 is −log2((x+1)/2⁶⁴) in units of 2⁻²⁴, rounded down, with integers alone so that every machine says the same: the place of the
+// minusLog2 is −log2((x+1)/2⁶⁴) in units of 2⁻²⁴, rounded up, with integers alone so that every machine says the same: the place of the
 // highest bit is the whole part, and each squaring of the rest gives one more binary place.
 //
-// Worked example: x = 2⁶³−1 is u = 1/2, so 1 and 16,777,216 units; x = 3·2⁶²−1 is u = 3/4, so 0.41503 and 6,963,028 units.
+// Worked example: x = 2⁶³−1 is u = 1/2, so 1 and 16,777,216 units; x = 3·2⁶²−1 is u = 3/4, so 0.41504 and 6,963,174 units.
 func minusLog2(x uint64) int64 {
 	if x++; x == 0 {
 		return 0 // u = 1

@@ -107,6 +107,9 @@ func (g *scene) policy(version uint64) *Policy {
 		}
 		p.Providers = append(p.Providers, pr)
 	}
+	if g.chance("ladder", 60) {
+		p.Ladders = []Ladder{g.ladder(p)}
+	}
 	p.Classes = []Class{{Name: DefaultClass, Limit: NoLimit}}
 	for i := range g.pick("classes", 3) {
 		p.Classes = append(p.Classes, Class{Name: "c" + strconv.Itoa(i), Share: of(g, "share", 0, Whole/4, Whole/2), Priority: Priority(g.pick("level", 4)), Limit: g.limit()})
@@ -123,6 +126,22 @@ func (g *scene) policy(version uint64) *Policy {
 		p.FallbackPrice = &Rates{Input: 1_000_000, Output: 2_000_000}
 	}
 	return p
+}
+
+// ladder has every rung of the policy, in its order, in tiers of one to three.
+func (g *scene) ladder(p *Policy) Ladder {
+	l := Ladder{Name: "l0"}
+	for i := range p.Providers {
+		for j := range p.Providers[i].Models {
+			r := Rung{p.Providers[i].Name, p.Providers[i].Models[j].Name}
+			if last := len(l.Tiers) - 1; last >= 0 && len(l.Tiers[last]) < 3 && g.chance("same tier", 60) {
+				l.Tiers[last] = append(l.Tiers[last], r)
+			} else {
+				l.Tiers = append(l.Tiers, []Rung{r})
+			}
+		}
+	}
+	return l
 }
 
 func (p *Policy) adopt(tb failer, period Period) *Adopt {
@@ -162,6 +181,15 @@ func (g *scene) request() *Request {
 		Priority: of(g, "priority", Low, Medium, High, Critical, ClassPriority), Input: g.amount(), Output: g.amount(),
 		Min: of(g, "min", Tokens(0), 0, 50), Undivided: g.chance("undivided", 10), Deferred: g.chance("deferred", 25),
 		NoStartDelay: g.chance("at once", 10), MaxWait: of(g, "wait", 0, Second, Hour),
+	}
+	if g.chance("on a ladder", 30) {
+		r.Ladder, r.Model = "l0", ""
+	}
+	if g.chance("excepts", 15) {
+		r.Except = []string{g.from("except", "p0", "p1/m0", "p0/m1", "ghost")}
+		if g.chance("excepts more", 40) {
+			r.Except = append(r.Except, g.from("except", "p1", "p2", "p0/m0"))
+		}
 	}
 	if g.chance("unknown", 4) {
 		r.Class, r.Model, r.Provider = g.from("class", "nobody", r.Class), g.from("model", "ghost", r.Model), g.from("provider", "nowhere", r.Provider)

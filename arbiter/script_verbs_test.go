@@ -11,7 +11,7 @@ import (
 func (st *story) do(verb, name string) string {
 	st.t.Helper()
 	switch verb {
-	case "policy", "provider", "model", "class", "agent", "workflow", "reserve", "price":
+	case "policy", "provider", "model", "class", "agent", "workflow", "reserve", "price", "ladder":
 		st.compile(verb, name)
 		return ""
 	case "adopt":
@@ -83,6 +83,17 @@ func (st *story) compile(verb, name string) {
 		p.Agents = append(p.Agents, NamedLimit{name, st.limit()})
 	case "workflow":
 		p.Workflows = append(p.Workflows, NamedLimit{name, st.limit()})
+	case "ladder": // tiers=cheap,other/model;dear
+		l := Ladder{Name: name}
+		for tier := range strings.SplitSeq(st.text("tiers", ""), ";") {
+			var rungs []Rung
+			for r := range strings.SplitSeq(tier, ",") {
+				provider, model, _ := strings.Cut(r, "/")
+				rungs = append(rungs, Rung{provider, model})
+			}
+			l.Tiers = append(l.Tiers, rungs)
+		}
+		p.Ladders = append(p.Ladders, l)
 	case "reserve":
 		st.args["level"] = name
 		p.Reserves[st.priority("level", Low)] = Reserve{Rate: st.fraction("rate"), Budget: st.fraction("budget")}
@@ -132,6 +143,10 @@ func (st *story) request(name string) *Request {
 		Deferred: st.has("deferred"), Principal: uint64(st.number("key", 0))}
 	if st.has("tokens") {
 		r.Input, r.Output, r.Undivided = 0, Tokens(st.number("tokens", 0)), true
+	}
+	r.Ladder = st.text("ladder", "")
+	if st.has("except") {
+		r.Except = strings.Split(st.args["except"], ",")
 	}
 	if st.has("parent") {
 		r.Parent = st.lease(st.args["parent"])

@@ -248,6 +248,12 @@ func (m *twin) request(q *Request, got reply) error {
 	if err := m.overGrant(q, r, a); err != nil {
 		return err
 	}
+	if model := m.defaultModel(l.Provider); excepted(q, l.Provider, l.Model) || a.Flags&FlagFallback != 0 && excepted(q, l.Provider, model) {
+		return fmt.Errorf("granted on %s/%s although the request excepts %v", l.Provider, l.Model, q.Except)
+	}
+	if q.Ladder != "" && !slices.ContainsFunc(m.rungsOf(q), func(r Rung) bool { return r.Provider == l.Provider && r.Model == l.Model }) {
+		return fmt.Errorf("granted on %s/%s, which is not on the ladder", l.Provider, l.Model)
+	}
 	m.all = append(m.all, r)
 	m.known[q.Lease] = r
 	return nil
@@ -383,6 +389,14 @@ func (m *twin) refused(q *Request, got reply) error {
 	if c.Reason == ReasonNone {
 		return fmt.Errorf("refused without a reason")
 	}
+	if c.Reason == ReasonNoRung {
+		for _, r := range m.rungsOf(q) {
+			if !excepted(q, r.Provider, r.Model) {
+				return fmt.Errorf("no rung is left of %v, but %s is none of them", q.Except, r)
+			}
+		}
+		return nil
+	}
 	if c.Reason != ReasonBudget {
 		return nil
 	}
@@ -402,6 +416,28 @@ func (m *twin) refused(q *Request, got reply) error {
 		used, held = now.committedNanos(), now.held.nanos
 	}
 	return expect(used == c.Used && held == c.Held && used+held+c.Asked > c.Limit, "the model has %d used, %d held", used, held)
+}
+
+// excepted reads Request.Except.
+func excepted(q *Request, provider, model string) bool {
+	return slices.Contains(q.Except, provider) || model != "" && slices.Contains(q.Except, provider+"/"+model)
+}
+
+// rungsOf are the rungs that may serve a request by its wishes alone, a fallback apart.
+func (m *twin) rungsOf(q *Request) (list []Rung) {
+	for _, l := range m.p.Ladders {
+		if l.Name == q.Ladder {
+			return slices.Concat(l.Tiers...)
+		}
+	}
+	for _, p := range m.p.Providers {
+		for i, o := range p.Models {
+			if q.Model == "" && i == 0 || q.Model != "" && q.Model == o.Name {
+				list = append(list, Rung{p.Name, o.Name})
+			}
+		}
+	}
+	return list
 }
 
 func expect(ok bool, format string, args ...any) error {
