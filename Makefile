@@ -8,7 +8,7 @@ BENCHTIME ?= 1s
 BENCHPKGS ?= ./arbiter ./internal/engine ./internal/filejournal ./internal/rpc
 
 .DEFAULT_GOAL := all
-.PHONY: all check fmt vet lint test race fuzz bench sim soak generate generated mutants clean help
+.PHONY: all check fmt vet lint clients test race fuzz bench sim soak generate generated mutants clean help
 
 all: check test ## Check and test: what CI runs
 
@@ -35,10 +35,13 @@ lint: ## golangci-lint, built from tools/lint/go.mod (skipped, with a line that 
 		echo "lint: SKIPPED, golangci-lint could not be built from tools/lint/go.mod (see above)"; \
 	fi
 
-test: ## All tests, once
+clients: ## Install the real clients of the gateway's tests into bin/clients (TBA_SKIP_CLIENTS=1: not, and their tests are skipped)
+	@GO="$(GO)" ./tests/clients/install.sh
+
+test: clients ## All tests, once
 	$(GO) test $(PKGS)
 
-race: ## All tests under the race detector
+race: clients ## All tests under the race detector
 	$(GO) test -race $(PKGS)
 
 fuzz: ## Each fuzz target for FUZZTIME (10s)
@@ -53,7 +56,7 @@ bench: ## The benchmarks that carry a target, each beside its baseline
 sim: ## The simulator (not there yet: says so and fails)
 	@echo "make sim: the simulator is not part of this release" >&2; exit 2
 
-soak: ## All tests with TBA_SOAK=1: the random laws run much longer
+soak: clients ## All tests with TBA_SOAK=1: the random laws run much longer
 	TBA_SOAK=1 $(GO) test -count=1 -timeout 3h $(PKGS)
 
 generate: ## Regenerate the committed generated code with the tools pinned in tools/
