@@ -185,9 +185,9 @@ func TestAuditAndCheck(t *testing.T) {
 		overshoot int64
 		says      string
 	}{
-		{"all kept", []mockprovider.Report{{Name: "a", Input: 50, Output: 10, Stormed: 2}, {Name: "b", Input: 40}}, full, 0, ""},
-		{"slice passed", []mockprovider.Report{{Name: "a", Input: 65}}, full, 5, "5 tokens"},
-		{"global passed", []mockprovider.Report{{Name: "a", Input: 60}, {Name: "b", Input: 60}}, full, 20, "20 tokens"},
+		{"all kept", []mockprovider.Report{{Name: "a", Bill: mockprovider.Bill{Input: 50, Output: 10}, Stormed: 2}, {Name: "b", Bill: mockprovider.Bill{Input: 40}}}, full, 0, ""},
+		{"slice passed", []mockprovider.Report{{Name: "a", Bill: mockprovider.Bill{Input: 65}}}, full, 5, "5 tokens"},
+		{"global passed", []mockprovider.Report{{Name: "a", Bill: mockprovider.Bill{Input: 60}}, {Name: "b", Bill: mockprovider.Bill{Input: 60}}}, full, 20, "20 tokens"},
 		{"window broken", []mockprovider.Report{{Name: "a", WindowViolations: 3}}, full, 0, "3 calls reached"},
 		{"slots broken", []mockprovider.Report{{Name: "a", SlotViolations: 4}}, full, 0, "4 calls found"},
 		{"nothing proved", nil, map[string]int64{"rpm": 3, "budget": 1}, 0, "tpm, slots"},
@@ -200,7 +200,7 @@ func TestAuditAndCheck(t *testing.T) {
 		}
 	}
 	var s Summary
-	s.audit(scale, []mockprovider.Report{{Name: "a", Input: 110, Throttled: 2, Stormed: 1}}, 2)
+	s.audit(scale, []mockprovider.Report{{Name: "a", Bill: mockprovider.Bill{Input: 110}, Throttled: 2, Stormed: 1}}, 2)
 	if s.BudgetOvershootTokens != 0 || s.Provider429 != 3 || s.UsedTokens != 110 {
 		t.Errorf("over two periods: %+v", s)
 	}

@@ -8,32 +8,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-type anthropicText struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
-}
-
-type anthropicAnswer struct {
-	ID      string          `json:"id"`
-	Type    string          `json:"type"`
-	Role    string          `json:"role"`
-	Model   string          `json:"model"`
-	Content []anthropicText `json:"content"`
-	Stop    string          `json:"stop_reason"`
-	Usage   struct {
-		Input  int64  `json:"input_tokens"`
-		Write  int64  `json:"cache_creation_input_tokens"`
-		Read   int64  `json:"cache_read_input_tokens"`
-		Output int64  `json:"output_tokens"`
-		Tier   string `json:"service_tier"`
-	} `json:"usage"`
-}
-
 type anthropicError struct {
 	Type  string `json:"type"`
 	Error struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
+		Type    string            `json:"type"`
+		Message string            `json:"message"`
+		Details map[string]string `json:"details,omitempty"`
 	} `json:"error"`
 	ID string `json:"request_id"`
 }
@@ -56,18 +36,14 @@ var anthropic = speaker{
 		if h.Get("Anthropic-Version") == "" {
 			return &fault{http.StatusBadRequest, "anthropic-version: header is required"}
 		}
-		if gjson.GetBytes(body, "max_tokens").Int() < 1 {
-			return &fault{http.StatusBadRequest, "max_tokens: Field required"}
+		if h.Get("Anthropic-Version") == "2026-10-21" {
+			for _, gone := range [...]string{"temperature", "top_p", "top_k"} {
+				if gjson.GetBytes(body, gone).Exists() {
+					return &fault{http.StatusBadRequest, gone + ": Extra inputs are not permitted"}
+				}
+			}
 		}
 		return nil
-	},
-	answer: func(id, model, text string, c charge, output int64) any {
-		a := anthropicAnswer{
-			ID: "msg_" + id, Type: "message", Role: "assistant", Model: model,
-			Content: []anthropicText{{"text", text}}, Stop: finish(output, c, "end_turn", "max_tokens"),
-		}
-		a.Usage.Input, a.Usage.Output, a.Usage.Tier = c.prompt, output, "standard"
-		return a
 	},
 	limits: func(h http.Header, s snapshot) {
 		for _, x := range [...]struct {
@@ -101,5 +77,24 @@ var anthropic = speaker{
 			kind = "invalid_request_error"
 		}
 		return f.status, anthropicErrorBody(id, kind, f.message)
+	},
+	refuse: func(id, _, kind string) (int, any) {
+		coded := func(code, message string) any {
+			e := anthropicErrorBody(id, "rate_limit_error", message).(anthropicError)
+			e.Error.Details = map[string]string{"error_code": code}
+			return e
+		}
+		switch kind {
+		case FaultRamp:
+			return 429, coded("ramp_limit_exceeded", "Your usage is growing faster than is allowed.")
+		case FaultExhausted:
+			return 429, coded("enforced_spend_limit_reached", "Your organization has reached its monthly spend limit.")
+		case FaultTooLarge:
+			return 413, anthropicErrorBody(id, "request_too_large", "Request exceeds the maximum size")
+		}
+		return 529, anthropicErrorBody(id, "overloaded_error", "Overloaded")
+	},
+	streamError: func(t *turn) {
+		t.event("error", anthropicErrorBody(t.reply.id("req_"), "overloaded_error", "Overloaded"))
 	},
 }

@@ -8,32 +8,6 @@ import (
 	"time"
 )
 
-type geminiPart struct {
-	Text string `json:"text"`
-}
-
-type geminiContent struct {
-	Parts []geminiPart `json:"parts"`
-	Role  string       `json:"role"`
-}
-
-type geminiCandidate struct {
-	Content geminiContent `json:"content"`
-	Finish  string        `json:"finishReason"`
-	Index   int           `json:"index"`
-}
-
-type geminiAnswer struct {
-	Candidates []geminiCandidate `json:"candidates"`
-	Usage      struct {
-		Prompt     int64 `json:"promptTokenCount"`
-		Candidates int64 `json:"candidatesTokenCount,omitempty"` // left out when nothing was produced
-		Total      int64 `json:"totalTokenCount"`
-	} `json:"usageMetadata"`
-	Model string `json:"modelVersion"`
-	ID    string `json:"responseId"`
-}
-
 type geminiError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -62,17 +36,8 @@ const googleType = "type.googleapis.com/google.rpc."
 
 // gemini sends no limit header and no Retry-After, ever: all of it is in the body.
 var gemini = speaker{
-	check: func(http.Header, []byte) *fault { return nil },
-	answer: func(id, model, text string, c charge, output int64) any {
-		a := geminiAnswer{Model: model, ID: id, Candidates: []geminiCandidate{{
-			Content: geminiContent{[]geminiPart{{text}}, "model"}, Finish: finish(output, c, "STOP", "MAX_TOKENS"),
-		}}}
-		a.Usage.Prompt, a.Usage.Candidates, a.Usage.Total = c.prompt, output, c.prompt+output
-		return a
-	},
 	limits: func(http.Header, snapshot) {},
 	throttled: func(_ http.Header, _, model string, r refusal) any {
-		const message = "You exceeded your current quota, please check your plan and billing details."
 		metric, id := "generate_content_paid_tier_requests", "GenerateRequestsPerMinutePerProjectPerModel"
 		switch r.axis {
 		case noAxis, slotAxis:
@@ -82,20 +47,16 @@ var gemini = speaker{
 		case tokenAxis, inputAxis:
 			metric, id = "generate_content_paid_tier_input_token_count", "GenerateContentInputTokensPerModelPerMinute"
 		}
-		violation := geminiViolation{"generativelanguage.googleapis.com/" + metric, id, map[string]string{"location": "global", "model": model}, strconv.FormatInt(r.limit, 10)}
-		details := []any{struct {
-			Type       string            `json:"@type"`
-			Violations []geminiViolation `json:"violations"`
-		}{googleType + "QuotaFailure", []geminiViolation{violation}}}
+		details := []any{geminiViolated(metric, id, model, r.limit)}
 		if r.wait == 0 {
-			return geminiErrorBody(429, "RESOURCE_EXHAUSTED", message, details...)
+			return geminiErrorBody(429, "RESOURCE_EXHAUSTED", geminiQuota, details...)
 		}
 		delay := decimalSeconds(r.wait)
 		details = append(details, struct {
 			Type  string `json:"@type"`
 			Delay string `json:"retryDelay"`
 		}{googleType + "RetryInfo", delay})
-		return geminiErrorBody(429, "RESOURCE_EXHAUSTED", fmt.Sprintf("%s Please retry in %s.", message, delay), details...)
+		return geminiErrorBody(429, "RESOURCE_EXHAUSTED", fmt.Sprintf("%s Please retry in %s.", geminiQuota, delay), details...)
 	},
 	fault: func(_ string, f fault) (int, any) {
 		if f.status == http.StatusUnauthorized {
@@ -112,6 +73,33 @@ var gemini = speaker{
 		}
 		return f.status, geminiErrorBody(f.status, word, f.message)
 	},
+	refuse: func(_, model, kind string) (int, any) {
+		switch kind {
+		case FaultRamp:
+			return 429, geminiErrorBody(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota).")
+		case FaultExhausted:
+			return 429, geminiErrorBody(429, "RESOURCE_EXHAUSTED", geminiQuota, geminiViolated("generate_content_paid_tier_requests",
+				"GenerateRequestsPerDayPerProjectPerModel", model, 10000))
+		case FaultTooLarge:
+			return 400, geminiErrorBody(400, "INVALID_ARGUMENT", "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).")
+		}
+		return 503, geminiErrorBody(503, "UNAVAILABLE", "The model is overloaded. Please try again later.")
+	},
+	// The error comes as bare JSON, without "data:".
+	streamError: func(t *turn) {
+		t.raw(string(appendJSON(nil, geminiErrorBody(503, "UNAVAILABLE", "The model is overloaded. Please try again later."))) + "\r\n")
+	},
+}
+
+const geminiQuota = "You exceeded your current quota, please check your plan and billing details."
+
+// geminiViolated is the detail that names a quota; its id decides what the quota is, not the sentence.
+func geminiViolated(metric, id, model string, limit int64) any {
+	violation := geminiViolation{"generativelanguage.googleapis.com/" + metric, id, map[string]string{"location": "global", "model": model}, strconv.FormatInt(limit, 10)}
+	return struct {
+		Type       string            `json:"@type"`
+		Violations []geminiViolation `json:"violations"`
+	}{googleType + "QuotaFailure", []geminiViolation{violation}}
 }
 
 // decimalSeconds writes a protobuf duration: seconds with up to nine decimals, no trailing zeros.

@@ -8,11 +8,27 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// mistralFields are all that a chat request may have: the published schema forbids any other.
-var mistralFields = []string{
-	"model", "messages", "max_tokens", "stream", "temperature", "top_p", "stop", "random_seed", "response_format", "tools",
-	"tool_choice", "parallel_tool_calls", "presence_penalty", "frequency_penalty", "n", "prediction", "prompt_mode",
-	"safe_prompt", "metadata", "reasoning_effort", "service_tier", "prompt_cache_key",
+// mistralFields are all that a request may have, by endpoint: the published schema forbids any other.
+var mistralFields = map[string][]string{
+	"chat": {"model", "messages", "max_tokens", "stream", "temperature", "top_p", "stop", "random_seed", "response_format", "tools",
+		"tool_choice", "parallel_tool_calls", "presence_penalty", "frequency_penalty", "n", "prediction", "prompt_mode",
+		"safe_prompt", "metadata", "reasoning_effort", "service_tier", "prompt_cache_key", "guardrails"},
+	"fim": {"model", "prompt", "suffix", "max_tokens", "min_tokens", "stream", "temperature", "top_p", "stop", "random_seed", "metadata"},
+	"agents": {"agent_id", "messages", "max_tokens", "stream", "stop", "random_seed", "metadata", "response_format", "tools",
+		"tool_choice", "presence_penalty", "frequency_penalty", "n", "prediction", "parallel_tool_calls", "prompt_mode",
+		"reasoning_effort", "prompt_cache_key", "guardrails"},
+	"embeddings": {"model", "input", "metadata", "output_dimension", "output_dtype", "encoding_format"},
+}
+
+// mistralKnows refuses a field that is not in the schema.
+func mistralKnows(endpoint string, doc gjson.Result) (bad *fault) {
+	doc.ForEach(func(key, _ gjson.Result) bool {
+		if !slices.Contains(mistralFields[endpoint], key.Str) {
+			bad = &fault{http.StatusUnprocessableEntity, key.Str}
+		}
+		return bad == nil
+	})
+	return bad
 }
 
 type mistralError struct {
@@ -39,18 +55,6 @@ type mistralDetail struct {
 }
 
 var mistral = speaker{
-	check: func(_ http.Header, body []byte) (bad *fault) {
-		gjson.ParseBytes(body).ForEach(func(key, _ gjson.Result) bool {
-			if !slices.Contains(mistralFields, key.Str) {
-				bad = &fault{http.StatusUnprocessableEntity, key.Str}
-			}
-			return bad == nil
-		})
-		return bad
-	},
-	answer: func(id, model, text string, c charge, output int64) any {
-		return completion("cmpl-"+id, model, text, c, output)
-	},
 	limits: func(h http.Header, s snapshot) {
 		for _, x := range [...]struct {
 			name string
@@ -91,5 +95,19 @@ var mistral = speaker{
 			return f.status, mistralErrorBody(f.status, "Internal server error", "internal_server_error", "1000")
 		}
 		return f.status, mistralErrorBody(f.status, f.message, "invalid_request_error", "")
+	},
+	refuse: func(_, _, kind string) (int, any) {
+		switch kind {
+		case FaultRamp:
+			return 429, object{{"message", "Requests rate limit exceeded"}}
+		case FaultExhausted:
+			return 402, object{{"message", "You have reached your monthly limit."}}
+		case FaultTooLarge:
+			return 400, mistralErrorBody(400, "Prompt contains 2000000 tokens, which is more than the model's maximum context length of 262144.", "invalid_request_prompt", "3051")
+		}
+		return 503, mistralErrorBody(503, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505")
+	},
+	streamError: func(t *turn) {
+		t.event("", mistralErrorBody(503, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505"))
 	},
 }

@@ -4,43 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 )
-
-type openAIMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-type openAIChoice struct {
-	Index   int           `json:"index"`
-	Message openAIMessage `json:"message"`
-	Finish  string        `json:"finish_reason"`
-}
-
-type openAIUsage struct {
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
-	Total      int64 `json:"total_tokens"`
-}
-
-type openAIAnswer struct {
-	ID      string         `json:"id"`
-	Object  string         `json:"object"`
-	Created int64          `json:"created"`
-	Model   string         `json:"model"`
-	Tier    string         `json:"service_tier,omitempty"`
-	Choices []openAIChoice `json:"choices"`
-	Usage   openAIUsage    `json:"usage"`
-}
-
-func completion(id, model, text string, c charge, output int64) openAIAnswer {
-	return openAIAnswer{
-		ID: id, Object: "chat.completion", Created: time.Now().Unix(), Model: model,
-		Choices: []openAIChoice{{0, openAIMessage{"assistant", text}, finish(output, c, "stop", "length")}},
-		Usage:   openAIUsage{c.prompt, output, c.prompt + output},
-	}
-}
 
 type openAIError struct {
 	Message string  `json:"message"`
@@ -59,12 +23,6 @@ func openAIErrorBody(message, kind, code string) any {
 
 var openai = speaker{
 	idHeader: "X-Request-Id",
-	check:    func(http.Header, []byte) *fault { return nil },
-	answer: func(id, model, text string, c charge, output int64) any {
-		a := completion("chatcmpl-"+id, model, text, c, output)
-		a.Tier = "default"
-		return a
-	},
 	limits: func(h http.Header, s snapshot) {
 		h.Set("Openai-Version", "2020-10-01")
 		for _, x := range [...]struct {
@@ -109,5 +67,19 @@ var openai = speaker{
 			return f.status, openAIErrorBody("The server had an error while processing your request.", "server_error", "")
 		}
 		return f.status, openAIErrorBody(f.message, "invalid_request_error", "")
+	},
+	refuse: func(_, model, kind string) (int, any) {
+		switch kind {
+		case FaultRamp:
+			return 429, openAIErrorBody("Your request rate is growing too fast. Please slow down.", "rate_limit_error", "slow_down")
+		case FaultExhausted:
+			return 429, openAIErrorBody("You exceeded your current quota, please check your plan and billing details.", "insufficient_quota", "insufficient_quota")
+		case FaultTooLarge:
+			return 429, openAIErrorBody("Request too large for "+model+" on tokens per min (TPM): Limit 30000, Requested 342389.", "tokens", "rate_limit_exceeded")
+		}
+		return 503, openAIErrorBody("The server is currently overloaded. Please try again later.", "service_unavailable_error", "server_is_overloaded")
+	},
+	streamError: func(t *turn) {
+		t.event("", openAIErrorBody("The server had an error while processing your request.", "server_error", ""))
 	},
 }

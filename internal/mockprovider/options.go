@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/internal/provider"
@@ -38,8 +39,10 @@ type Options struct {
 // Upstream is one provider with one account's limits. A limit of 0 is no limit.
 type Upstream struct {
 	Name    string // its path; letters, digits, dash and underscore
-	Dialect string // a name that provider.Lookup knows
+	Dialect string // openai, anthropic, gemini (google), mistral or http, which is a search
 	Keys    []string
+	// Models are what the list of models names; nil is one. Any other model is served too.
+	Models []string
 
 	RPM      int64 // requests in a window
 	TPM      int64 // prompt + output cap in a window, charged at arrival
@@ -56,9 +59,19 @@ type Upstream struct {
 	Speed      int64
 	// DefaultCap is the output cap of a request without one; 0 is 4,096.
 	DefaultCap int64
+	// PieceTokens is how many tokens one event of a stream carries; 0 is 4.
+	PieceTokens int64
 
 	Outages []Outage
 	Storms  []Storm
+	// Faults happen to single calls; of those that are not used up the first one counts.
+	Faults []Fault
+
+	// Instant answers every call at once with bytes made beforehand, for measuring what stands before it: no limits, no
+	// faults, no check of the body. Each answer has 100 tokens of input and InstantOutput (0: 64) of output, and is so
+	// in the books; a stream has one event for each token.
+	Instant       bool
+	InstantOutput int64
 }
 
 // Outage is a span in which every call fails, counted from the start of the server.
@@ -73,6 +86,17 @@ type Storm struct {
 	From, For time.Duration
 	// RetryAfter is what the answer tells the caller to wait; 0 tells nothing.
 	RetryAfter time.Duration
+}
+
+// Tool is the dialect of an upstream that is no model: a search with JSON results.
+const Tool = "http"
+
+// dialectOf is the dialect's own name; an alias is resolved, an unknown name stays.
+func dialectOf(name string) string {
+	if d, ok := provider.Lookup(name); ok {
+		return d.Name()
+	}
+	return name
 }
 
 var upstreamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -122,14 +146,15 @@ func (o Options) settle() (Options, error) {
 }
 
 func (u Upstream) check() error {
-	if _, ok := provider.Lookup(u.Dialect); !ok {
-		return fmt.Errorf("dialect %q is not known: use one of %v", u.Dialect, provider.Names())
+	if _, known := apis[dialectOf(u.Dialect)]; !known {
+		return fmt.Errorf("dialect %q is not known: use one of %s, %s", u.Dialect, strings.Join(provider.Names(), ", "), Tool)
 	}
 	for _, x := range [...]struct {
 		name string
 		n    int64
 	}{{"rpm", u.RPM}, {"tpm", u.TPM}, {"input_tpm", u.InputTPM}, {"burst_requests", u.BurstRequests},
-		{"burst_tokens", u.BurstTokens}, {"max_concurrency", u.MaxConcurrency}, {"speed", u.Speed}, {"default_cap", u.DefaultCap}} {
+		{"burst_tokens", u.BurstTokens}, {"max_concurrency", u.MaxConcurrency}, {"speed", u.Speed}, {"default_cap", u.DefaultCap},
+		{"piece_tokens", u.PieceTokens}, {"instant_output", u.InstantOutput}} {
 		if x.n < 0 || x.n > maxCeiling {
 			return fmt.Errorf("%s is %d: use 0 to %d", x.name, x.n, maxCeiling)
 		}
@@ -150,10 +175,16 @@ func (u Upstream) check() error {
 			return fmt.Errorf("storm %+v: use a start of 0 or more, a positive length and a wait of 0 or more", s)
 		}
 	}
+	for i := range u.Faults {
+		if err := u.Faults[i].check(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 func (u Upstream) withDefaults() Upstream {
+	u.Dialect = dialectOf(u.Dialect)
 	if u.FirstToken == 0 {
 		u.FirstToken = 300 * time.Millisecond
 	}
@@ -162,6 +193,15 @@ func (u Upstream) withDefaults() Upstream {
 	}
 	if u.DefaultCap == 0 {
 		u.DefaultCap = 4096
+	}
+	if u.PieceTokens == 0 {
+		u.PieceTokens = 4
+	}
+	if u.InstantOutput == 0 {
+		u.InstantOutput = 64
+	}
+	if len(u.Models) == 0 {
+		u.Models = []string{"mock-" + u.Dialect}
 	}
 	return u
 }
@@ -179,12 +219,6 @@ func (u *Upstream) scripted(at time.Duration) (outage *Outage, storm *Storm) {
 		}
 	}
 	return nil, nil
-}
-
-// latency is how long the upstream works on a call of that output.
-func (u *Upstream) latency(output int64, speedup int) time.Duration {
-	work := time.Duration(float64(output) / float64(u.Speed) * float64(time.Second))
-	return (u.FirstToken + work) / time.Duration(speedup)
 }
 
 const statusClientGone = 499 // in the log only: the caller hung up, nobody read a status

@@ -6,33 +6,62 @@ import (
 
 // Call is one line of an upstream's log. Times are since the start of the server.
 type Call struct {
-	Upstream       string
-	Model          string
-	Arrival, End   time.Duration
-	Prompt, Cap    int64 // their sum is what TPM charged
-	Input, Output  int64 // what was really used; both 0 for a call that was refused or failed
-	Status         int   // 499: the caller hung up; 0: the connection was broken by an outage
-	Scripted       bool  // the status was an outage's or a storm's
+	Upstream     string
+	Endpoint     string // "chat", "responses", "messages", "generate", "embed", "search", ...
+	Model        string
+	Stream       bool
+	Arrival, End time.Duration
+	Prompt, Cap  int64 // their sum is what TPM charged
+	// Bill is what was really used; zero for a call that was refused or failed.
+	Bill
+	Status   int  // 499: the caller hung up; 0: the connection was broken before the answer
+	Scripted bool // the status was an outage's, a storm's or a fault's
+	// Fault is the kind of the fault that met the call, "" of none. Broken says that the answer began and did not come
+	// to its proper end because of it.
+	Fault  string
+	Broken bool
+	// Trace is the trace id of the traceparent header, "" without one.
+	Trace          string
 	BrokenCeilings int64 // windows that were over a declared ceiling when this call arrived
+}
+
+// Bill is what one call is billed, in tokens.
+type Bill struct {
+	Input      int64 // the whole prompt, cached or not
+	CacheRead  int64 // part of Input
+	CacheWrite int64 // part of Input
+	Output     int64 // reasoning included
+	Reasoning  int64 // part of Output
+}
+
+func (b *Bill) add(o Bill) {
+	b.Input += o.Input
+	b.CacheRead += o.CacheRead
+	b.CacheWrite += o.CacheWrite
+	b.Output += o.Output
+	b.Reasoning += o.Reasoning
 }
 
 // Report is what one upstream saw since the start of the server.
 type Report struct {
 	Name    string
 	Dialect string
-	// Calls reached the limits: well formed and with a credential. They are OK, refused, failed or cancelled. Running
-	// ones are in Calls alone.
+	// Calls reached the limits: well formed and with a credential. They are OK, refused, failed, broken or cancelled.
+	// Running ones are in Calls alone.
 	Calls, OK, Cancelled int64
-	// Throttled were refused by the upstream's own limits (429), Stormed by the script (429), Failed by an outage.
-	Throttled, Stormed, Failed int64
+	// Throttled were refused by the upstream's own limits (429), Stormed by the script (429), Failed by an outage or a
+	// fault, before anything was billed; Broken by a fault after that.
+	Throttled, Stormed, Failed, Broken int64
 	// Malformed never reached the limits: bad key, bad body, unknown path.
 	Malformed int64
+	// Free cost nothing and were held against no limit: lists of models, counts of tokens, moderations.
+	Free int64
 	// WindowViolations counts, for each arrival, the declared ceilings that the window ending with it was over.
 	WindowViolations int64
 	// SlotViolations counts arrivals that found MaxConcurrency calls running; PeakInFlight is the most that ran.
 	SlotViolations, PeakInFlight int64
-	// Input and Output were really used.
-	Input, Output int64
+	// Bill is the sum of what was really used.
+	Bill
 }
 
 // Used is the sum of tokens really used.
@@ -51,6 +80,11 @@ func (s *Server) Report() []Report {
 		u.mu.Unlock()
 	}
 	return rows
+}
+
+// Running is how many calls are being answered.
+func (r Report) Running() int64 {
+	return r.Calls - r.OK - r.Cancelled - r.Throttled - r.Stormed - r.Failed - r.Broken
 }
 
 // Calls returns the newest calls of one upstream in order of arrival, at most Options.KeepCalls; running ones have an

@@ -130,7 +130,7 @@ func TestEachDialectOverHTTP(t *testing.T) {
 				t.Errorf("throttled on %v, not on requests: %s", v.Dim, body)
 			}
 
-			want := Report{Name: "up", Dialect: name, Calls: 3, OK: 2, Throttled: 1, Malformed: 1, WindowViolations: 1, PeakInFlight: 1, Input: 101, Output: 25}
+			want := Report{Name: "up", Dialect: name, Calls: 3, OK: 2, Throttled: 1, Malformed: 1, WindowViolations: 1, PeakInFlight: 1, Bill: Bill{Input: 101, Output: 25}}
 			if got := s.Report()[0]; got != want {
 				t.Errorf("report\n got %+v\nwant %+v", got, want)
 			}
@@ -238,7 +238,7 @@ func TestScriptedOutagesAndStorms(t *testing.T) {
 				if w := c.do(t, s); w.Code != 200 {
 					t.Errorf("after: %d", w.Code)
 				}
-				want := Report{Name: name, Dialect: name, Calls: 5, OK: 2, Stormed: 1, Failed: 2, PeakInFlight: 1, Input: 20, Output: 10}
+				want := Report{Name: name, Dialect: name, Calls: 5, OK: 2, Stormed: 1, Failed: 2, PeakInFlight: 1, Bill: Bill{Input: 20, Output: 10}}
 				if got := s.Report()[0]; got != want {
 					t.Errorf("report\n got %+v\nwant %+v", got, want)
 				}
@@ -301,11 +301,10 @@ func TestBadRequestsSpeakTheDialect(t *testing.T) {
 		says             string
 	}{
 		{"unknown upstream", "/cohere/v1/chat", `{}`, nil, 404, "no upstream"},
-		{"unknown path", "/openai/v1/images", `{}`, nil, 404, `"type":"invalid_request_error"`},
+		{"unknown path", "/openai/v1/realtime", `{}`, nil, 404, `"type":"invalid_request_error"`},
 		{"gemini without a model", "/gemini/v1beta/models/:generateContent", `{}`, nil, 404, `"status":"NOT_FOUND"`},
 		{"not JSON", "/openai/v1/chat/completions", `{`, nil, 400, "not valid JSON"},
 		{"no model", "/openai/v1/chat/completions", `{}`, nil, 400, "model"},
-		{"stream", "/openai/v1/chat/completions", `{"model":"m","stream":true}`, nil, 400, "whole bodies"},
 		{"too large", "/openai/v1/chat/completions", strings.Repeat(" ", maxBody+1), nil, 413, "too large"},
 		{"anthropic without version", "/anthropic/v1/messages", `{"model":"m","max_tokens":1}`, nil, 400, `"type":"error"`},
 		{"anthropic without cap", "/anthropic/v1/messages", `{"model":"m"}`, version, 400, "max_tokens"},

@@ -4,21 +4,20 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // upstream is one provider at work. mu guards what follows it.
 type upstream struct {
 	Upstream
-	dialect *provider.Dialect
-	speaks  speaker
+	api     *api
 	began   time.Time
 	keep    int
+	instant *instant // nil: calls are worked on
 
 	mu      sync.Mutex
 	gate    gate
 	watch   watch
+	faults  []scriptedFault
 	report  Report
 	calls   []Call
 	dropped int64 // calls that are no longer kept: the number of a call minus this is its place in calls
@@ -31,6 +30,7 @@ type arrival struct {
 	refused refusal
 	outage  *Outage
 	storm   *Storm
+	faulted bool // by a fault that bills nothing: fails will close it
 	limits  snapshot
 }
 
@@ -47,8 +47,8 @@ type stand struct {
 	full               time.Duration
 }
 
-// arrive counts a call, by the upstream's own clock, and decides about it.
-func (u *upstream) arrive(model string, c charge) arrival {
+// arrive counts a call, by the upstream's own clock, and decides about it. call says who asks for what.
+func (u *upstream) arrive(call Call, c charge, f *Fault) arrival {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := time.Since(u.began)
@@ -59,9 +59,9 @@ func (u *upstream) arrive(model string, c charge) arrival {
 	if u.MaxConcurrency > 0 && u.gate.inFlight >= u.MaxConcurrency {
 		u.report.SlotViolations++
 	}
-	call := Call{
-		Upstream: u.Name, Model: model, Arrival: now, BrokenCeilings: broken,
-		Prompt: c.prompt, Cap: c.cap,
+	call.Upstream, call.Arrival, call.BrokenCeilings, call.Prompt, call.Cap = u.Name, now, broken, c.prompt, c.cap
+	if f != nil {
+		call.Fault = f.Kind
 	}
 	switch a.outage, a.storm = u.scripted(now); {
 	case a.outage != nil:
@@ -70,6 +70,9 @@ func (u *upstream) arrive(model string, c charge) arrival {
 	case a.storm != nil:
 		u.report.Stormed++
 		call.Status, call.End, call.Scripted = http.StatusTooManyRequests, now, true
+	case !f.billed():
+		a.faulted = true
+		call.Scripted = true
 	default:
 		if a.refused = u.gate.enter(now, c); a.refused.axis != noAxis {
 			u.report.Throttled++
@@ -86,24 +89,54 @@ func (u *upstream) arrive(model string, c charge) arrival {
 	return a
 }
 
+// fails books the status with which a fault that bills nothing answered.
+func (u *upstream) fails(a arrival, status int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if status == http.StatusTooManyRequests {
+		u.report.Stormed++
+	} else {
+		u.report.Failed++
+	}
+	if i := a.number - u.dropped; i >= 0 {
+		u.calls[i].End, u.calls[i].Status = time.Since(u.began), status
+	}
+}
+
 // leave books the end of a call that was let in. It frees the slot before the answer is written: who has read the
-// answer may send the next call at once.
-func (u *upstream) leave(a arrival, status int, input, output int64) {
+// answer may send the next call at once. broken says that a fault ended it.
+func (u *upstream) leave(a arrival, status int, b Bill, broken bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.gate.leave()
-	if status == statusClientGone {
+	switch {
+	case broken:
+		u.report.Broken++
+	case status == statusClientGone:
 		u.report.Cancelled++
-	} else {
+	default:
 		u.report.OK++
 	}
-	u.report.Input += input
-	u.report.Output += output
+	u.report.add(b)
 	if i := a.number - u.dropped; i >= 0 {
 		c := &u.calls[i]
-		c.End, c.Status = time.Since(u.began), status
-		c.Input, c.Output = input, output
+		c.End, c.Status, c.Bill, c.Broken = time.Since(u.began), status, b, broken
 	}
+}
+
+func (u *upstream) free() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.report.Free++
+}
+
+// instantly books a call that was answered at once. It leaves no line in the log.
+func (u *upstream) instantly(b Bill) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.report.Calls++
+	u.report.OK++
+	u.report.add(b)
 }
 
 func (u *upstream) malformed() {
