@@ -52,7 +52,7 @@ func (s *State) Apply(f *Fact) {
 			hold = &r.exhausted
 		}
 		s.set(hold, max(*hold, f.At)) // a later, shorter hint never shortens a longer one
-		s.rungEvent(EventThrottled, f.Rung, Event{Lease: f.Lease, Dim: f.Health.Dim, Until: *hold})
+		s.throttleEvent(f, *hold)
 	case FactBreakerMoved:
 		s.moveBreaker(f.Rung, f.Lease, f.Health)
 	case FactPolicyAdopted:

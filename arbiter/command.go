@@ -170,6 +170,8 @@ type Claims struct {
 	Granted, Deadline int64
 	CommitBy          int64
 	Epoch, Seq        uint64
+	// Waited is how long before Granted the request was first seen, ns: the seniority of the call when a throttled try ends.
+	Waited int64
 }
 
 // Commit reports what a call used.

@@ -43,9 +43,12 @@ type Event struct {
 	Dim                          Dim
 	State                        BreakerState
 	// Until is the end of a hold or of an open breaker, logical ns.
-	Until  int64
-	Tokens Tokens
-	Nanos  Nanos
+	Until int64
+	// Exhausted says of a throttle that the account at the provider is used up, not its rate. Either is the provider's own limit: what we
+	// defer ourselves is no event.
+	Exhausted bool
+	Tokens    Tokens
+	Nanos     Nanos
 	// Period is the period's number, Version the policy's.
 	Period  uint32
 	Version uint64
@@ -91,6 +94,24 @@ func (s *State) leaseEvent(kind EventKind, l *lease, at int64) {
 		e.Task = s.nodes.at(l.task).name
 	}
 	s.event(e)
+}
+
+// throttleEvent tells that a provider asked to wait, and whose call it told so: once, however many rungs it holds.
+func (s *State) throttleEvent(f *Fact, until int64) {
+	if !s.events.on {
+		return
+	}
+	e := Event{Lease: f.Lease, Dim: f.Health.Dim, Until: until, Exhausted: f.Health.Exhausted}
+	if l := s.find(f.Lease); l != nil {
+		if l.rung != f.Rung {
+			return
+		}
+		e.Class, e.Agent = s.nodes.at(l.class).name, s.nodes.at(l.agent).name
+		if l.task != 0 {
+			e.Task = s.nodes.at(l.task).name
+		}
+	}
+	s.rungEvent(EventThrottled, f.Rung, e)
 }
 
 func (s *State) rungEvent(kind EventKind, number uint32, e Event) {

@@ -289,6 +289,9 @@ func (st *story) event(e *Event) string {
 	switch e.Kind {
 	case EventThrottled:
 		said += fmt.Sprintf(" %s %s until %s", rungName(e.Provider, e.Model), e.Dim, st.clock(e.Until))
+		if e.Exhausted {
+			said += ", its account"
+		}
 	case EventBreaker:
 		said += fmt.Sprintf(" %s %s", rungName(e.Provider, e.Model), e.State)
 		if e.Until > 0 {

@@ -360,7 +360,7 @@ func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision)
 	case OutcomeThrottled, OutcomeExhausted:
 		until := s.now + s.holdFor(o, sig)
 		h := HealthFact{Dim: sig.Dim, Exhausted: o == OutcomeExhausted}
-		for _, number := range s.throttledWith(l.rung, sig.Dim) {
+		for _, number := range s.throttledWith(l.rung, o, sig) {
 			d.fact(Fact{Kind: FactThrottled, Rung: number, Lease: l.id, At: until, Health: h})
 		}
 		s.verdict(l.rung, l, true, d) // it answered: healthy
@@ -374,13 +374,20 @@ func (s *State) unheard(l *lease, o Outcome, d *Decision) {
 	}
 }
 
-// throttledWith is the rungs that a throttle of one dimension holds: all of the provider when the ceiling is the provider's.
-func (s *State) throttledWith(number uint32, dim Dim) []uint32 {
-	if r := s.rules.rungs[number]; r != nil && dim != DimNone {
-		for i := range r.gauges {
-			if g := &r.gauges[i]; g.dim == dim && g.kind == KindProvider {
-				return s.rules.providers[r.provider].rungs
-			}
+// throttledWith is the rungs that a throttle holds: all of the provider when the ceiling is the provider's, and when its account is used up
+// or its key refused, because every model of it would answer alike. A 403 may be about one model.
+func (s *State) throttledWith(number uint32, o Outcome, sig *ProviderSignal) []uint32 {
+	r := s.rules.rungs[number]
+	if r == nil {
+		return []uint32{number}
+	}
+	all := s.rules.providers[r.provider].rungs
+	if o == OutcomeExhausted && sig.Dim == DimNone && sig.Status != 403 {
+		return all
+	}
+	for i := range r.gauges {
+		if g := &r.gauges[i]; g.dim == sig.Dim && sig.Dim != DimNone && g.kind == KindProvider {
+			return all
 		}
 	}
 	return []uint32{number}

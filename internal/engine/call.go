@@ -232,6 +232,7 @@ func (c *call) outcome(s *signer) (Outcome, error) {
 			Input: a.Lease.Input, Output: a.Lease.Output, Nanos: a.Lease.Nanos, Period: a.Lease.Period,
 			Granted: a.Lease.Granted, Deadline: a.Lease.Deadline, CommitBy: a.Lease.CommitBy,
 			Epoch: c.decision.Epoch, Seq: c.decision.Seq,
+			Waited: max(a.Lease.Granted-c.seen, 0),
 		}
 		o.Token = s.appendLeaseToken(make([]byte, 0, 256), p.name, &claims)
 	case c.lane == laneRequest && a.Status == arbiter.Deferred && !c.dryRun:
@@ -240,14 +241,28 @@ func (c *call) outcome(s *signer) (Outcome, error) {
 			level: c.level, firstSeen: c.seen, slot: c.decided + a.RetryAfter,
 		})
 	}
-	if r, ok := c.cmd.(*arbiter.Release); ok && r.Outcome == arbiter.OutcomeThrottled && a.RetryAfter > 0 {
-		// A throttled try keeps the seniority of the call it was part of.
-		o.Ticket = s.appendTicket(make([]byte, 0, 96), &ticket{
-			pool: p.hash, principal: r.Principal,
-			level: a.Lease.Priority, firstSeen: a.Lease.Granted, slot: c.decided + a.RetryAfter,
-		})
+	if r, ok := c.cmd.(*arbiter.Release); ok && a.RetryAfter > 0 {
+		o.Ticket = s.appendTicket(make([]byte, 0, 96), c.requeue(r))
 	}
 	return o, nil
+}
+
+// requeue is the seniority of the call whose try ends with r, throttled or at
+// an account that is used up: that of its request, under whatever id it asks
+// again. Without the lease's token only the grant is known.
+func (c *call) requeue(r *arbiter.Release) *ticket {
+	a := &c.answer
+	t := &ticket{
+		pool: c.pool.hash, principal: r.Principal,
+		level: a.Lease.Priority, firstSeen: a.Lease.Granted, slot: c.decided,
+	}
+	if r.Outcome == arbiter.OutcomeThrottled { // another rung is not worth waiting an hour for
+		t.slot += a.RetryAfter
+	}
+	if claims := r.Token; claims != nil {
+		t.agent, t.firstSeen = nameHash(claims.Agent), max(t.firstSeen-claims.Waited, 1)
+	}
+	return t
 }
 
 // recycle gives an answered call back once its result was read.

@@ -13,7 +13,8 @@ import (
 //	uvarints: input, output, nanos, period, granted, deadline - granted,
 //	commit_by - granted, epoch, seq,
 //	strings (u8 length and bytes): pool, agent, class, task, workflow,
-//	provider, model, and the signature
+//	provider, model, where the request had waited a uvarint of how long, and
+//	the signature
 //
 // Text carriers (JSON, headers) wrap it in base64url.
 const (
@@ -39,6 +40,9 @@ func (s *signer) appendLeaseToken(dst []byte, pool string, c *arbiter.Claims) []
 	for _, v := range [...]string{pool, c.Agent, c.Class, c.Task, c.Workflow, c.Provider, c.Model} {
 		v = v[:min(len(v), maxIDBytes)]
 		b = append(append(b, byte(len(v))), v...)
+	}
+	if c.Waited > 0 {
+		b = binary.AppendUvarint(b, uint64(c.Waited))
 	}
 	return s.sign(b, len(dst))
 }
@@ -72,9 +76,12 @@ func (s *signer) parseLeaseToken(token []byte) (pool string, c arbiter.Claims, o
 	for _, v := range [...]*string{&c.Agent, &c.Class, &c.Task, &c.Workflow, &c.Provider, &c.Model} {
 		*v = r.text()
 	}
+	if r.ok && len(r.b) > 0 {
+		c.Waited = int64(r.number() & math.MaxInt64)
+	}
 	// Times are sums: a signed record cannot overflow them, a damaged signer could.
 	if !r.ok || len(r.b) != 0 || period > math.MaxUint32 || c.Priority > arbiter.Critical ||
-		c.Deadline < c.Granted || c.CommitBy < c.Granted {
+		c.Deadline < c.Granted || c.CommitBy < c.Granted || c.Waited > c.Granted {
 		return "", arbiter.Claims{}, false
 	}
 	c.Period = uint32(period)

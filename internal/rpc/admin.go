@@ -258,7 +258,12 @@ func toEvent(e *engine.Event, pool string) *tbav1.Event {
 		m.To = e.State.String()
 		m.Message = fmt.Sprintf("breaker of %s is %s", rungName(e.Provider, e.Model), m.To)
 	case arbiter.EventThrottled:
-		m.Message = fmt.Sprintf("%s asked to wait %d ms", rungName(e.Provider, e.Model), m.RetryAfterMs)
+		if m.Reason = "provider_limit"; e.Exhausted {
+			m.Reason = "provider_account"
+			m.Message = fmt.Sprintf("the account at %s is used up, or its key is refused: shut for %d ms", rungName(e.Provider, e.Model), m.RetryAfterMs)
+			break
+		}
+		m.Message = fmt.Sprintf("%s said that its own limit%s is reached and asked to wait %d ms", rungName(e.Provider, e.Model), spaced(m.Dimension), m.RetryAfterMs)
 	case arbiter.EventPolicy:
 		m.To = strconv.FormatUint(e.Version, 10)
 		m.Message = "policy version " + m.To + " is in force"
@@ -267,6 +272,14 @@ func toEvent(e *engine.Event, pool string) *tbav1.Event {
 		m.Message = fmt.Sprintf("lease of agent %s expired with %d tokens held", e.Agent, e.Tokens)
 	}
 	return m
+}
+
+// spaced is a word behind others; nothing when it is not known.
+func spaced(word string) string {
+	if word == "" {
+		return ""
+	}
+	return " of " + word
 }
 
 func rungName(provider, model string) string {

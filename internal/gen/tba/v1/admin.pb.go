@@ -1273,7 +1273,9 @@ type Event struct {
 	Dimension string `protobuf:"bytes,9,opt,name=dimension,proto3" json:"dimension,omitempty"`
 	// Instruction of the provider to wait, in milliseconds.
 	RetryAfterMs int64 `protobuf:"varint,10,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
-	// Why, in a stable word.
+	// Why, in a stable word. Of "throttled", whose limit it was:
+	// "provider_limit" (its rate) or "provider_account" (money or daily quota
+	// gone, key refused); a request that this server defers is no event.
 	Reason string `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Tokens concerned.
 	Tokens int64 `protobuf:"varint,12,opt,name=tokens,proto3" json:"tokens,omitempty"`
