@@ -62,31 +62,6 @@ var anthropic = Dialect{
 	},
 }
 
-func anthropicUsage(doc gjson.Result) (Usage, bool) {
-	c := counter{obj: doc.Get("usage")}
-	if !c.obj.IsObject() {
-		return Usage{}, false
-	}
-	u := Usage{Usage: arbiter.Usage{
-		Input:     c.get("input_tokens"),
-		CacheRead: c.get("cache_read_input_tokens"),
-		Output:    c.get("output_tokens"),
-		Reasoning: c.get("output_tokens_details.thinking_tokens"),
-	}, Model: doc.Get("model").String(), Tier: c.obj.Get("service_tier").String()}
-	// The total of cache writes is split by life; without the split all of it has the default life.
-	total, hasTotal := c.lookup("cache_creation_input_tokens")
-	short := c.get("cache_creation.ephemeral_5m_input_tokens")
-	long := c.get("cache_creation.ephemeral_1h_input_tokens")
-	u.CacheWrite, u.CacheWriteLong = short, long
-	if hasTotal {
-		u.CacheWriteLong = min(long, total)
-		u.CacheWrite = total - u.CacheWriteLong
-		c.adjusted = c.adjusted || short+long > 0 && short+long != total
-	}
-	u.Adjusted = c.adjusted
-	return u, c.found
-}
-
 // anthropicLimits reads the trios anthropic-ratelimit-*, anthropic-priority-*, anthropic-fast-* and, on subscription
 // traffic, anthropic-ratelimit-unified-*. Resets are RFC 3339 instants, of the unified ones Unix seconds.
 func anthropicLimits(r reader) (l Limits) {

@@ -98,24 +98,6 @@ func firstOf(doc gjson.Result, paths ...string) gjson.Result {
 	return gjson.Result{}
 }
 
-func geminiUsage(doc gjson.Result) (Usage, bool) {
-	c := counter{obj: doc.Get("usageMetadata")}
-	if !c.obj.IsObject() {
-		return Usage{}, false
-	}
-	prompt := c.get("promptTokenCount") + c.get("toolUsePromptTokenCount")
-	read := c.get("cachedContentTokenCount")
-	thoughts := c.get("thoughtsTokenCount")
-	output := c.get("candidatesTokenCount") + thoughts
-	// Every field is optional. What the total has above the fields that came was generated (seen: prompt 41,
-	// candidates 5, total 389).
-	if total, ok := c.lookup("totalTokenCount"); ok && total > prompt+output {
-		output = total - prompt
-	}
-	counts := arbiter.Usage{Input: c.less(prompt, read), CacheRead: read, Output: output, Reasoning: thoughts}
-	return Usage{counts, doc.Get("modelVersion").String(), c.obj.Get("trafficType").String(), c.adjusted}, c.found
-}
-
 // geminiRoutes has every verb under both versions of the API.
 var geminiRoutes = func() (list []route) {
 	generate := &Endpoint{name: "generate", operation: "generate_content", dialect: &gemini, answer: answerGenerate,
