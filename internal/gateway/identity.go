@@ -40,10 +40,8 @@ const (
 type identifier struct {
 	// keys are the credentials in force; nil, or a nil answer, is a gateway that needs none.
 	keys func() *identity.Keyring
-	// remote says that the arbiter is across the network: it judges the credential and what it allows, so pool, class and priority go
-	// there as they were said.
-	remote bool
-	// policy is a pool's policy in force, nil without one: the priority of a class is bounded by it.
+	// policy is a pool's policy in force, nil without one: the priority of a class is bounded by it. The field itself is nil where the
+	// arbiter is across the network: it judges the credential and what it allows, so pool, class and priority go there as they were said.
 	policy func(pool string) *arbiter.Policy
 	// failed counts failed authentications by address; nil limits nobody.
 	failed *identity.Addresses
@@ -91,7 +89,7 @@ func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refu
 			return nil, badHeader(p.from, p.value, "send low, medium, high or critical")
 		}
 	}
-	if i.remote {
+	if i.policy == nil {
 		return a, nil
 	}
 	var err *arbiter.Error
@@ -101,9 +99,7 @@ func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refu
 	if a.Class, err = caller.ClassFor(a.Class); err != nil {
 		return nil, refuseError(err)
 	}
-	if i.policy != nil {
-		a.Priority = caller.PriorityIn(i.policy(a.Pool), a.Class, a.Priority)
-	}
+	a.Priority = caller.PriorityIn(i.policy(a.Pool), a.Class, a.Priority)
 	return a, nil
 }
 

@@ -64,17 +64,16 @@ func toPriority(p arbiter.Priority) client.Priority {
 
 func toMillis(d time.Duration) int32 { return int32(min(max(d.Milliseconds(), 0), 1<<31-1)) }
 
-// toReport is a report for the client. An estimate of nothing is a measured nothing: without that word it would settle at the hold.
+// toReport is a report for the client. Without usage and estimate the lease settles at what it held.
 func toReport(r Report) client.Report {
 	out := client.Report{Outcome: client.Outcome(r.Outcome), Latency: r.Latency, FirstByte: r.FirstByte}
-	switch u := r.Usage; {
-	case r.HasUsage:
+	if u := r.Usage; r.HasUsage {
 		out.Usage = client.Usage{
 			Input: int64(u.Input), CacheRead: int64(u.CacheRead), CacheWrite: int64(u.CacheWrite), CacheWriteLong: int64(u.CacheWriteLong),
 			Output: int64(u.Output), Reasoning: int64(u.Reasoning), Measured: true, Estimated: r.Estimated,
 		}
-	default:
-		out.Usage = client.Usage{Total: int64(r.Actual), Measured: r.Actual == 0, Estimated: r.Estimated}
+	} else {
+		out.Usage = client.Usage{Total: int64(r.Actual), Estimated: r.Estimated}
 	}
 	if s := r.Signal; s != (arbiter.ProviderSignal{}) {
 		out.Provider = &client.ProviderSignal{Status: int(s.Status), RetryAfter: time.Duration(s.RetryAfter), Dimension: s.Dim.String()}
