@@ -52,10 +52,14 @@ func (d *Dialect) ParseChat(path string, body []byte) (Chat, error) {
 // it is off by +5 % for English prose, -1 % for Go and -20 % for JSON; runes/4 would be off by -64 % for Chinese.
 func EstimateText(n int64) int64 { return (max(n, 0) + 3) / 4 }
 
+// ErrNotForm says that a body is not the multipart form that its Content-Type announces, or is one that servers could
+// read in different ways.
+var ErrNotForm = errors.New("body is not a multipart form")
+
 // object parses body when it is one JSON object, perhaps after blank keep-alive lines, or an array whose first element
 // is one (Vertex wraps its errors so).
 func object(body []byte) (gjson.Result, bool) {
-	if !gjson.ValidBytes(body) {
+	if !validJSON(body) {
 		return gjson.Result{}, false
 	}
 	doc := gjson.ParseBytes(body)

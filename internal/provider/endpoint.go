@@ -18,7 +18,7 @@ type Endpoint struct {
 	caps      []capField      // where the output cap may stand; the first is where a new one goes
 	unbilled  bool
 	silent    bool // bills input only: nothing is held for output
-	fixed     bool // the model belongs to an agent at the provider and cannot be changed
+	fixed     bool // the model belongs to an agent or a conversation at the provider and cannot be changed
 	usageOpt  bool // takes stream_options.include_usage
 	streams   bool // answers as a stream whatever the body says
 	continues bool // the path names earlier turns

@@ -19,7 +19,8 @@ type Call struct {
 	User       string // user, or metadata.user_id
 	Refuse     string // why this cannot be metered; "" when it can
 
-	silent bool // bills no output
+	silent bool  // bills no output
+	plan   *plan // where the body has what Rewrite may change
 }
 
 // Input is the estimated input in tokens: text/4 + JSON/3 + media + 4 for each message + 12 for each tool, before any
@@ -48,11 +49,4 @@ func (c *Call) Output(modelMax, fallback int64) int64 {
 		return maxCount
 	}
 	return n * times
-}
-
-// Parse reads what a request costs from its body. It returns ErrNotJSON (wrapped, with the place) for anything but one
-// JSON object; missing or odd fields are left at zero, because it is the provider who judges them. Bodies of endpoints
-// that are not read (GET, tools) may be anything. Forms are read by ParseForm.
-func (e *Endpoint) Parse(path string, body []byte) (Call, error) {
-	return Call{Choices: 1}, nil
 }

@@ -4,31 +4,32 @@ package provider
 type role uint8
 
 const (
-	roleNone        role = iota
-	roleModel            // the model's name
-	roleStream           // answer as a stream
-	roleCap              // output cap in tokens
-	roleChoices          // answers asked for: n, candidateCount
-	roleBestOf           // candidates made, of which n are shown: all are billed
-	roleTier             // service tier
-	roleSpeed            // Anthropic's other word for a tier
-	roleUser             // who asks, as the caller tells the provider
-	roleMetadata         // object with user_id
-	roleContinues        // names earlier turns or a stored prompt
-	roleBackground       // answer later, bill later
-	roleUsageOption      // object with include_usage
-	roleInclude          // include_usage itself
-	roleConfig           // object that holds caps and schemas of its own
-	roleMessages         // list of messages
-	roleSystem           // one message beside the list
-	rolePrompts          // text, or a list of texts or tokens, answered one by one
-	roleText             // text, or a list of it, that makes no message
-	roleTools            // list of tools
-	roleSchema           // JSON that the model is shown
-	roleContent          // object or list with texts and media
-	roleGenerate         // a whole Gemini request inside another
-	roleImageSize        // what an image to be made costs
-	roleImageQuality     //
+	roleNone         role = iota
+	roleModel             // the model's name
+	roleAgent             // an agent at the provider, which has a model
+	roleStream            // answer as a stream
+	roleCap               // output cap in tokens
+	roleChoices           // answers asked for: n, candidateCount
+	roleBestOf            // candidates made, of which n are shown: all are billed
+	roleTier              // service tier
+	roleSpeed             // Anthropic's other word for a tier
+	roleUser              // who asks, as the caller tells the provider
+	roleMetadata          // object with user_id
+	roleContinues         // names earlier turns or a stored prompt
+	roleBackground        // answer later, bill later
+	roleUsageOption       // object with include_usage
+	roleInclude           // include_usage itself
+	roleConfig            // object that holds caps and schemas of its own
+	roleMessages          // list of messages
+	roleSystem            // one message beside the list
+	rolePrompts           // text, or a list of texts or tokens, answered one by one
+	roleText              // text, or a list of it, that makes no message
+	roleTools             // list of tools
+	roleSchema            // JSON that the model is shown
+	roleContent           // object or list with texts and media
+	roleGenerate          // a whole Gemini request inside another
+	roleImageSize         // what an image to be made costs
+	roleImageQuality      //
 )
 
 // capField is a place of the output cap: a field, or a field of an object.
@@ -55,7 +56,7 @@ var (
 	moderationFields = map[string]role{"model": roleModel, "input": roleContent}
 	imageFields      = map[string]role{
 		"model": roleModel, "stream": roleStream, "n": roleChoices, "user": roleUser, "prompt": roleText,
-		"size": roleImageSize, "quality": roleImageQuality,
+		"size": roleImageSize, "quality": roleImageQuality, "image": roleContent, "image[]": roleContent, "mask": roleContent,
 	}
 	speechFields = map[string]role{"model": roleModel, "input": roleText, "instructions": roleText}
 
@@ -74,27 +75,30 @@ var (
 	}
 	embedFields        = map[string]role{"model": roleModel, "content": roleContent, "requests": roleContent}
 	interactionsFields = map[string]role{
-		"model": roleModel, "stream": roleStream, "input": roleMessages, "system_instruction": roleSystem, "systemInstruction": roleSystem,
+		"model": roleModel, "agent": roleAgent, "stream": roleStream, "input": roleMessages, "system_instruction": roleSystem, "systemInstruction": roleSystem,
 		"tools": roleTools, "generation_config": roleConfig, "generationConfig": roleConfig, "response_format": roleSchema,
 		"previous_interaction_id": roleContinues, "previousInteractionId": roleContinues, "background": roleBackground,
 		"service_tier": roleTier, "serviceTier": roleTier,
 	}
 
 	mistralChatFields = map[string]role{
-		"model": roleModel, "agent_id": roleModel, "stream": roleStream, "max_tokens": roleCap, "n": roleChoices,
+		"model": roleModel, "agent_id": roleAgent, "stream": roleStream, "max_tokens": roleCap, "n": roleChoices,
 		"service_tier": roleTier, "metadata": roleMetadata, "messages": roleMessages, "tools": roleTools, "response_format": roleSchema,
 	}
 	fimFields = map[string]role{
 		"model": roleModel, "stream": roleStream, "max_tokens": roleCap, "prompt": roleText, "suffix": roleText,
 	}
 	conversationFields = map[string]role{
-		"model": roleModel, "agent_id": roleModel, "stream": roleStream, "inputs": roleMessages, "instructions": roleSystem,
+		"model": roleModel, "agent_id": roleAgent, "stream": roleStream, "inputs": roleMessages, "instructions": roleSystem,
 		"tools": roleTools, "completion_args": roleConfig, "metadata": roleMetadata,
 	}
 	ocrFields = map[string]role{
 		"model": roleModel, "document": roleContent, "bbox_annotation_format": roleSchema, "document_annotation_format": roleSchema,
 	}
-	audioFields = map[string]role{"model": roleModel, "stream": roleStream, "input": roleText}
+	audioFields = map[string]role{"model": roleModel, "stream": roleStream, "prompt": roleText, "file": roleContent}
+
+	metadataFields    = map[string]role{"user_id": roleUser}
+	usageOptionFields = map[string]role{"include_usage": roleInclude}
 
 	// configFields are the fields inside a roleConfig object.
 	configFields = map[string]role{

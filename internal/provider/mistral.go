@@ -76,7 +76,7 @@ var mistralRoutes = func() []route {
 	conversation := &Endpoint{name: "conversations", operation: "chat", dialect: &mistral, answer: answerConversations,
 		fields: conversationFields, caps: conversationCaps}
 	appended := *conversation
-	appended.continues = true
+	appended.continues, appended.fixed = true, true
 	free := &Endpoint{name: "moderations", operation: "moderations", dialect: &mistral,
 		fields: moderationFields, unbilled: true, silent: true}
 	return []route{

@@ -1,0 +1,321 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"strings"
+)
+
+// kind is what a file in a message is.
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindSome      // a file, of what kind is not said
+	kindImage
+	kindAudio
+	kindVideo
+	kindDocument
+)
+
+// media is one file. The zero sizes mean not known.
+type media struct {
+	kind   kind
+	width  int64 // pixels
+	height int64
+	bytes  int64 // decoded size; 0: it is elsewhere
+	rate   int64 // bytes a second, of sound
+	low    bool  // detail: low
+}
+
+const (
+	unknownImage = 1600   // tokens, when the size cannot be read or the provider publishes no rule
+	unseenFile   = 10_000 // tokens of a file that is elsewhere: 4 pages, 5 minutes of sound or 38 seconds of film
+	pdfBytes     = 20     // bytes of a PDF for each token
+	audioRate    = 4_000  // bytes a second of compressed speech, on the low side: 32 kbit/s
+	audioTokens  = 32     // a second; Gemini's, the highest that is published
+	videoRate    = 125_000
+	videoTokens  = 263 // a second
+	maxHeader    = 256 << 10
+)
+
+func kindByName(key []byte) kind {
+	switch s := string(key); {
+	case strings.HasPrefix(s, "image"):
+		return kindImage
+	case s == "input_audio", strings.HasPrefix(s, "audio"):
+		return kindAudio
+	case strings.HasPrefix(s, "video"):
+		return kindVideo
+	case strings.HasPrefix(s, "document"), s == "file", s == "file_data", s == "file_url":
+		return kindDocument
+	case s == "url", s == "uri", s == "data", s == "bytes", s == "b64_json", s == "file_id":
+		return kindNone
+	}
+	return kindSome
+}
+
+func kindByType(t []byte) kind {
+	switch {
+	case string(t) == "file": // at Anthropic it says where the file is, not what
+		return kindSome
+	case bytes.Contains(t, []byte("image")), bytes.Contains(t, []byte("screenshot")):
+		return kindImage
+	case bytes.Contains(t, []byte("audio")):
+		return kindAudio
+	case bytes.Contains(t, []byte("video")):
+		return kindVideo
+	case bytes.Contains(t, []byte("document")), bytes.Contains(t, []byte("file")):
+		return kindDocument
+	}
+	return kindNone
+}
+
+func kindByMime(mime []byte) kind {
+	mime = bytes.ReplaceAll(mime, []byte(`\/`), []byte("/"))
+	switch {
+	case bytes.HasPrefix(mime, []byte("image/")):
+		return kindImage
+	case bytes.HasPrefix(mime, []byte("audio/")):
+		return kindAudio
+	case bytes.HasPrefix(mime, []byte("video/")):
+		return kindVideo
+	case bytes.HasPrefix(mime, []byte("application/pdf")):
+		return kindDocument
+	}
+	return kindNone
+}
+
+func isText(mime []byte) bool {
+	mime = bytes.ReplaceAll(mime, []byte(`\/`), []byte("/"))
+	return bytes.HasPrefix(mime, []byte("text/")) || bytes.HasPrefix(mime, []byte("application/json")) ||
+		bytes.HasPrefix(mime, []byte("application/xml"))
+}
+
+// readFile judges an encoded file by its stated type, else by its first bytes, else by what its place promised. isText
+// says that it is a text whose m.bytes count as such.
+func readFile(hint kind, mime []byte, t text) (m media, text bool) {
+	payload := t.raw
+	inBase64 := true
+	if rest, ok := bytes.CutPrefix(payload, []byte("data:")); ok {
+		head, tail, _ := bytes.Cut(rest, []byte(","))
+		payload = tail
+		declared, params, _ := bytes.Cut(head, []byte(";"))
+		if len(declared) > 0 {
+			mime = declared
+		}
+		inBase64 = bytes.Contains(params, []byte("base64"))
+	}
+	m = media{kind: hint, bytes: int64(len(payload))}
+	if inBase64 {
+		m.bytes = int64(len(payload)) / 4 * 3
+	}
+	if isText(mime) {
+		return m, true
+	}
+	if k := kindByMime(mime); k != kindNone {
+		m.kind = k
+	}
+	m.inspect(func() io.Reader {
+		var r io.Reader = bytes.NewReader(payload)
+		if t.escaped {
+			r = &slashes{payload} // some encoders write "/" as "\/"
+		}
+		if inBase64 {
+			r = base64.NewDecoder(base64.StdEncoding, r)
+		}
+		return r
+	})
+	return m, false
+}
+
+// slashes drops the backslashes of a JSON string in which nothing but "/" is escaped.
+type slashes struct{ rest []byte }
+
+func (u *slashes) Read(p []byte) (n int, err error) {
+	for n < len(p) && len(u.rest) > 0 {
+		if c := u.rest[0]; c != '\\' {
+			p[n] = c
+			n++
+		}
+		u.rest = u.rest[1:]
+	}
+	if n == 0 && len(p) > 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// inspect looks at the first bytes of a file, at most 256 KiB, and at nothing but its header.
+func (m *media) inspect(open func() io.Reader) {
+	read := func() io.Reader { return io.LimitReader(open(), maxHeader) }
+	var head [32]byte
+	n, _ := io.ReadFull(read(), head[:])
+	h := head[:n]
+	switch {
+	case bytes.HasPrefix(h, []byte("\x89PNG")):
+		if c, err := png.DecodeConfig(read()); err == nil {
+			m.image(c.Width, c.Height)
+		}
+	case bytes.HasPrefix(h, []byte("\xff\xd8")):
+		if c, err := jpeg.DecodeConfig(read()); err == nil {
+			m.image(c.Width, c.Height)
+		}
+	case bytes.HasPrefix(h, []byte("GIF8")):
+		if c, err := gif.DecodeConfig(read()); err == nil {
+			m.image(c.Width, c.Height)
+		}
+	case n >= 30 && string(h[:4]) == "RIFF" && string(h[8:12]) == "WEBP":
+		m.image(webpSize(h))
+	case n >= 32 && string(h[:4]) == "RIFF" && string(h[8:12]) == "WAVE":
+		m.kind = kindAudio
+		m.rate = int64(binary.LittleEndian.Uint32(h[28:]))
+	case bytes.HasPrefix(h, []byte("%PDF")):
+		m.kind = kindDocument
+	}
+}
+
+func (m *media) image(width, height int) {
+	m.kind = kindImage
+	m.width, m.height = int64(width), int64(height)
+}
+
+// webpSize reads the three forms of WebP's first chunk (RFC 9649); 0, 0 for another one.
+func webpSize(h []byte) (width, height int) {
+	switch string(h[12:16]) {
+	case "VP8 ":
+		return int(binary.LittleEndian.Uint16(h[26:])) & 0x3fff, int(binary.LittleEndian.Uint16(h[28:])) & 0x3fff
+	case "VP8L":
+		v := binary.LittleEndian.Uint32(h[21:])
+		return int(v&0x3fff) + 1, int(v>>14&0x3fff) + 1
+	case "VP8X":
+		return int(binary.LittleEndian.Uint32(h[24:])&0xffffff) + 1, int(binary.LittleEndian.Uint32(h[27:])>>8&0xffffff) + 1
+	}
+	return 0, 0
+}
+
+// mediaTokens is what one file counts as input (provider-facts 6.4).
+func (d *Dialect) mediaTokens(model string, m *media) int64 {
+	seconds := func(rate int64) int64 { return (m.bytes + rate - 1) / rate }
+	switch {
+	case m.kind == kindImage && m.width > 0 && m.height > 0:
+		switch d.name {
+		case OpenAI:
+			return openAIImage(model, m.width, m.height, m.low)
+		case Anthropic:
+			return anthropicImage(model, m.width, m.height)
+		case Gemini:
+			return geminiImage(m.width, m.height)
+		}
+		return unknownImage
+	case m.kind <= kindImage:
+		return unknownImage
+	case m.bytes == 0:
+		return unseenFile
+	case m.kind == kindAudio:
+		rate := m.rate
+		if rate <= 0 {
+			rate = audioRate
+		}
+		return times(audioTokens, seconds(rate))
+	case m.kind == kindVideo:
+		return times(videoTokens, seconds(videoRate))
+	}
+	return m.bytes/pdfBytes + 1
+}
+
+// fit scales a size down so that its longer side is at most long and its shorter at most short.
+func fit(w, h, long, short int64) (int64, int64) {
+	if big := max(w, h); big > long {
+		w, h = max(w*long/big, 1), max(h*long/big, 1)
+	}
+	if small := min(w, h); small > short {
+		w, h = max(w*short/small, 1), max(h*short/small, 1)
+	}
+	return w, h
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
+
+// openAIImage: tiles of 512 pixels for gpt-4o, gpt-4.1 and gpt-5, patches of 32 pixels for the small models of their
+// time. Which of the two a newer model uses is not published in one place: the larger counts.
+func openAIImage(model string, w, h int64, low bool) int64 {
+	tw, th := fit(w, h, 2048, 768)
+	n := ceilDiv(tw, 512) * ceilDiv(th, 512)
+	patches := min(ceilDiv(w, 32)*ceilDiv(h, 32), 1536)
+	tiles := func(base, tile int64) int64 {
+		if low {
+			return base
+		}
+		return base + tile*n
+	}
+	switch {
+	case strings.HasPrefix(model, "gpt-4o-mini"):
+		return tiles(2833, 5667)
+	case strings.HasPrefix(model, "gpt-4.1-mini"), strings.HasPrefix(model, "gpt-5-mini"):
+		return patches * 162 / 100
+	case strings.HasPrefix(model, "gpt-4.1-nano"), strings.HasPrefix(model, "gpt-5-nano"):
+		return patches * 246 / 100
+	case strings.HasPrefix(model, "o4-mini"):
+		return patches * 172 / 100
+	case strings.HasPrefix(model, "gpt-4o"), strings.HasPrefix(model, "gpt-4.1"):
+		return tiles(85, 170)
+	case model == "gpt-5" || strings.HasPrefix(model, "gpt-5-"):
+		return tiles(70, 140)
+	}
+	return max(tiles(85, 170), patches)
+}
+
+// anthropicImage is width × height / 750: up to 1,600 after scaling the long side to 1,568 pixels on models before
+// Opus 4.7, up to 4,800 from there on.
+func anthropicImage(model string, w, h int64) int64 {
+	if before47(model) {
+		w, h = fit(w, h, 1568, 1568)
+		return min(ceilDiv(w*h, 750), 1600)
+	}
+	return min(ceilDiv(w*h, 750), 4800)
+}
+
+func before47(model string) bool {
+	for _, old := range [...]string{"claude-2", "claude-3", "-4-0", "-4-1", "-4-5", "-4-6", "-4-2025"} {
+		if strings.Contains(model, old) {
+			return true
+		}
+	}
+	return false
+}
+
+// geminiImage is 258 for up to 384 pixels a side, else 258 for each tile of 768.
+func geminiImage(w, h int64) int64 {
+	if w <= 384 && h <= 384 {
+		return 258
+	}
+	return times(258, times(ceilDiv(w, 768), ceilDiv(h, 768)))
+}
+
+// imageOutput is what one made image costs at the most, by OpenAI's table for its image models. What the request leaves
+// open is taken at its dearest.
+func imageOutput(size, quality string) int64 {
+	row := [...]int64{408, 1584, 6240}
+	switch size {
+	case "1024x1024":
+		row = [...]int64{272, 1056, 4160}
+	case "1536x1024":
+		row = [...]int64{400, 1568, 6208}
+	}
+	switch quality {
+	case "low":
+		return row[0]
+	case "medium":
+		return row[1]
+	}
+	return row[2]
+}
+
+// rawBytes opens bytes that are not encoded.
+func rawBytes(b []byte) func() io.Reader { return func() io.Reader { return bytes.NewReader(b) } }
