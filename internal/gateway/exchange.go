@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/config"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// exchange is one call of an agent: what it asked for and which tries were made for it. One goroutine at a time uses it.
+type exchange struct {
+	g        *Gateway
+	settings *Settings
+	pool     *poolSettings
+	began    time.Time
+
+	route
+	call provider.Call
+	body []byte
+	in   *http.Request // the agent's, with its headers
+	ask  *Ask
+	// until is when the call waits for room no more; retried says that this is the agent's own second try or later.
+	until   time.Time
+	retried bool
+	// estimated is the input without what was learned about it.
+	estimated int64
+	// onLadder is set when the call runs down a ladder.
+	onLadder *config.Ladder
+	asked    string // model or ladder as the agent wrote it
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	// overhead is what the gateway added before the first try went up.
+	overhead time.Duration
+	tried    int            // executed tries
+	queued   int            // times it went back into the queue after a 429
+	try      *try           // the running one
+	last     *http.Response // the latest answer that could be passed on if nothing better comes
+}
+
+// open reads a call up to the point where it may be leased.
+func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
+	g, s := x.g, x.settings
+	path, f := cleanPath(r)
+	var known bool
+	x.route, known = s.find(r.Method, path)
+	switch {
+	case f != nil:
+		return f
+	case g.draining.Load():
+		return refuseDraining()
+	case !known:
+		return refuseNotFound("unknown_path", "path %q is none of the gateway's: /v1 (OpenAI), /anthropic, /gemini, /tools/LADDER, or /PROVIDER for one provider", path)
+	}
+	if wait, ok := g.addresses.Load().TakeHost(r.RemoteAddr); !ok {
+		return refuseAddress(wait)
+	}
+	if x.endpoint == nil && !x.models {
+		if !s.Passes(path) {
+			return refuseNotFound("unmetered_path", "%s %s cannot be metered, so it is not forwarded: name it under gateway.passthrough to let it through", r.Method, path)
+		}
+		x.endpoint = x.dialect.Passthrough()
+	}
+	if _, _, f := s.who.caller(r); f != nil { // before a large body is read
+		return f
+	}
+	if !x.models {
+		if x.body, f = readBody(w, r, s.MaxBody, x.dialect); f != nil {
+			return f
+		}
+		var err error
+		if x.call, err = x.endpoint.Parse(x.path, x.body); err != nil {
+			return refuseBody(err)
+		}
+		if x.call.Refuse != "" {
+			return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "unmetered", "%s", x.call.Refuse)
+		}
+	}
+	if x.ask, f = s.who.identify(r, &x.call); f != nil {
+		return f
+	}
+	if x.pool = s.pool(x.ask.Pool); x.pool == nil {
+		return refuseNotFound("unknown_pool", "pool %q is not served here", x.ask.Pool)
+	}
+	_, x.retried = patienceOf(r.Header)
+	if x.in = r; x.models {
+		return nil
+	}
+	return x.aim()
+}
+
+// aim turns what the agent asked for into what the arbiter is asked.
+func (x *exchange) aim() *refusal {
+	p, a := x.pool, x.ask
+	x.asked = cmp.Or(x.route.ladder, x.route.model, x.call.Model)
+	if l, ok := p.Ladder(x.asked); ok {
+		x.onLadder, a.Ladder = l, x.asked
+	} else if x.route.ladder != "" {
+		return refuseNotFound("unknown_ladder", "there is no ladder %q: add it under ladders", x.asked)
+	} else if x.asked != "" {
+		name, err := p.ModelID(x.pinned, x.asked)
+		if err != nil {
+			return refuseModel(err)
+		}
+		a.Model = name
+	}
+	a.Except = p.except(x.endpoint, x.pinned)
+	if len(a.Except) == len(p.upstreams) {
+		return refuseNotFound("no_provider", "no provider of pool %s serves %s", p.Name, x.path)
+	}
+	a.Except = slices.Clip(a.Except) // shared: it grows by copying
+	x.until = x.began.Add(a.MaxWait)
+	x.estimate()
+	a.Ticket = x.g.seniority.recall(x)
+	return nil
+}
+
+// estimate sets how many tokens the call may take.
+func (x *exchange) estimate() {
+	a, c, e := x.ask, &x.call, &x.settings.estimation
+	buffer := float64(e.Buffer) / float64(arbiter.Whole)
+	if x.endpoint.Unbilled() {
+		a.Input, a.Output = 0, 0
+		return
+	}
+	x.estimated = c.Input()
+	input := x.g.learned.input(x.asked, x.estimated)
+	a.Input = clamp(int64(float64(input) * (1 + buffer)))
+	output := c.Output(x.outputCap(), int64(e.DefaultOutput))
+	if e.Output == "learned" {
+		output = x.g.learned.output(a.Class, x.asked, output, e.LearnedMin, buffer)
+	}
+	a.Output = clamp(output)
+	if c.MaxOutput == 0 { // the agent left it to us: a shorter answer is better than none
+		a.Min = a.Input + min(a.Output, e.DefaultOutput)
+	}
+}
+
+// outputCap is the longest answer of the models that may serve, 0 when unknown.
+func (x *exchange) outputCap() (most int64) {
+	if x.onLadder != nil {
+		for _, tier := range x.onLadder.Tiers {
+			for _, r := range tier {
+				most = max(most, x.pool.outputs[rungName(r.Provider, r.Model)])
+			}
+		}
+		return most
+	}
+	for _, up := range x.pool.upstreams {
+		most = max(most, x.pool.outputs[rungName(up.Name, x.ask.Model)])
+	}
+	return most
+}
+
+func clamp(n int64) arbiter.Tokens { return arbiter.Tokens(min(max(n, 0), arbiter.MaxAmount)) }
+
+// within opens the call's own context: the agent's, with the deadline it asked for.
+func (x *exchange) within(client context.Context) {
+	if d := x.ask.Deadline; d > 0 {
+		x.ctx, x.cancel = context.WithDeadline(client, x.began.Add(d))
+	} else {
+		x.ctx, x.cancel = client, func() {}
+	}
+}
+
+// close ends whatever is still open of the call, and waits until it is written down: the step that makes every lease end exactly once.
+func (x *exchange) close() {
+	if t := x.try; t != nil {
+		t.close()
+	}
+	if x.cancel != nil {
+		x.cancel()
+	}
+}
+
+// expired reports whether the call has used up the time that the agent gave it.
+func (x *exchange) expired() bool { return errors.Is(x.ctx.Err(), context.DeadlineExceeded) }

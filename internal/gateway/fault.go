@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// errorAnswer is a provider's error as the agent gets it: unchanged when it can read it, else in words of its dialect. Waits that
+// would make some SDKs sleep for hours, or retry for ever, do not go on (provider-facts §4.3).
+func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) *http.Response {
+	x := t.x
+	switch {
+	case v.Class == provider.Auth: // never the agent's fault
+		return refuseAccount(t.up.Name, v).response(x.in, x.dialect)
+	case !gjson.ValidBytes(body) || len(bytes.TrimSpace(body)) == 0:
+		f := refuseGarbled(t.up.Name, resp.StatusCode, v)
+		resp = f.response(x.in, x.dialect)
+	default:
+		incoming(resp.Header)
+		resp.Body = io.NopCloser(bytes.NewReader(body))
+		resp.ContentLength = int64(len(body))
+		resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	h := resp.Header
+	succeed(h, &t.grant, x.dialect, nil, time.Now())
+	final := v.Class == provider.Exhausted || v.Class == provider.Impossible
+	if wait, ok := provider.RetryAfter(h, time.Now()); ok && wait > longestHint {
+		final = final || v.Class == provider.Throttle
+		h.Del("Retry-After")
+		h.Del("Retry-After-Ms")
+	}
+	switch {
+	case final:
+		h.Set("X-Should-Retry", "false")
+		h.Del("Retry-After")
+		h.Del("Retry-After-Ms")
+	case v.Class == provider.Throttle && h.Get("Retry-After") == "" && v.Wait > 0 && v.Wait <= longestHint:
+		h.Set("Retry-After", strconv.FormatInt(int64((v.Wait+time.Second-1)/time.Second), 10))
+	}
+	return resp
+}
+
+// neverSent reports whether an error proves that the provider got nothing of the call.
+func neverSent(err error) bool {
+	if errors.Is(err, errAddress) {
+		return true
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return true
+	}
+	var dns *net.DNSError
+	return errors.As(err, &dns)
+}
+
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &n) && n.Timeout()
+}
+
+// mentionsStreamOptions reports whether a refusal is about the option that the gateway put in.
+func mentionsStreamOptions(body []byte) bool { return bytes.Contains(body, []byte("stream_options")) }

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/identity"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// Options of a Gateway. Leaser and Settings are required.
+type Options struct {
+	Leaser   Leaser
+	Settings *Settings
+	// Keys are auth.keys; nil serves everybody as identity.Local, for loopback only.
+	Keys *identity.Keyring
+	// Addresses limits requests per client address; nil limits nobody.
+	Addresses *identity.Addresses
+	// FailedAuth limits failed authentications per address; nil limits none.
+	FailedAuth *identity.Addresses
+	// Policy is the policy in force of a pool, nil when there is none: priorities are bounded by it. nil where the arbiter, across the
+	// network, bounds them itself; it then judges the credentials too.
+	Policy func(pool string) *arbiter.Policy
+	// Logger receives what an operator has to mend. nil discards.
+	Logger *slog.Logger
+	Hooks  Hooks
+}
+
+// Gateway is the proxy, an http.Handler. Safe for concurrent use.
+type Gateway struct {
+	leaser    Leaser
+	log       *slog.Logger
+	hooks     Hooks
+	failed    *identity.Addresses
+	policy    func(pool string) *arbiter.Policy
+	settings  atomic.Pointer[Settings]
+	keys      atomic.Pointer[identity.Keyring]
+	addresses atomic.Pointer[identity.Addresses]
+	proxy     *httputil.ReverseProxy
+	learned   *estimator
+	seniority *seniority
+	drains    drains
+
+	draining atomic.Bool
+	running  sync.WaitGroup
+}
+
+// New makes a gateway that serves at once.
+func New(o Options) *Gateway {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	g := &Gateway{
+		leaser: o.Leaser, log: o.Logger, hooks: o.Hooks, failed: o.FailedAuth, policy: o.Policy,
+		learned: newEstimator(), seniority: newSeniority(),
+	}
+	g.SetSettings(o.Settings)
+	g.keys.Store(o.Keys)
+	g.addresses.Store(o.Addresses)
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite:       func(*httputil.ProxyRequest) {}, // the try itself makes the request that goes up
+		Transport:     tries{g},
+		FlushInterval: -1, // every byte goes on at once
+		BufferPool:    &buffers,
+		ErrorHandler:  g.unanswered,
+		ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	return g
+}
+
+// SetSettings replaces the settings for calls that begin from now on.
+func (g *Gateway) SetSettings(s *Settings) {
+	s.who = identifier{keys: g.keys.Load, policy: g.policy, failed: g.failed, compat: compatOf(s.identity.Compat), maxWait: s.MaxWait}
+	if old := g.settings.Swap(s); old != nil {
+		old.close()
+	}
+}
+
+// SetKeys replaces auth.keys, SetAddresses the limits per address.
+func (g *Gateway) SetKeys(keys *identity.Keyring) { g.keys.Store(keys) }
+
+// SetAddresses replaces the limits per address.
+func (g *Gateway) SetAddresses(a *identity.Addresses) { g.addresses.Store(a) }
+
+// Drain refuses new calls (503, try again) and waits until those that run have ended and are settled, or ctx is over.
+func (g *Gateway) Drain(ctx context.Context) error {
+	g.draining.Store(true)
+	done := make(chan struct{})
+	go func() { g.running.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Paths are the first segments of the gateway's own paths; any provider's name is one more.
+var Paths = []string{"v1", "anthropic", "gemini", "tools"}
+
+// Serves reports whether a path is the gateway's.
+func (g *Gateway) Serves(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	for _, p := range Paths {
+		if first == p {
+			return true
+		}
+	}
+	return g.settings.Load().upstream(first) != nil
+}
+
+// ServeHTTP carries one call.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// An upstream may answer before it has read the body; without this net/http/httputil breaks some of those answers.
+	// HTTP/2 has it by nature and says so with an error.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
+	if f := x.open(w, r); f != nil {
+		f.write(w, x.dialect)
+		g.hooks.ended(x, f.status, true)
+		return
+	}
+	if x.endpoint == nil {
+		listModels(w, x.dialect, x.pool.names)
+		return
+	}
+	g.running.Add(1)
+	defer g.running.Done()
+	defer x.close()
+	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+}
+
+type exchangeKey struct{}
+
+// unanswered answers for a call that has no response: the agent has gone, or something of ours broke.
+func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
+	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
+	if errors.Is(r.Context().Err(), context.Canceled) {
+		return // nobody is there to read
+	}
+	d, _ := provider.Lookup(provider.OpenAI)
+	if x != nil && x.dialect != nil {
+		d = x.dialect
+	}
+	refuseError(err).write(w, d)
+}
+
+// buffers are what answers are copied through.
+var buffers bufferPool
+
+type bufferPool struct{ pool sync.Pool }
+
+const copySize = 16 << 10
+
+// Get and Put make it an httputil.BufferPool.
+func (b *bufferPool) Get() []byte {
+	if p, ok := b.pool.Get().(*[copySize]byte); ok {
+		return p[:]
+	}
+	return new([copySize]byte)[:]
+}
+
+// Put takes a buffer back.
+func (b *bufferPool) Put(p []byte) {
+	if len(p) == copySize {
+		b.pool.Put((*[copySize]byte)(p))
+	}
+}

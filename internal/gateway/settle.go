@@ -1,0 +1,108 @@
+package gateway
+
+import (
+	"context"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// settleTimeout is how long an answer's end waits for the journal; the commit itself goes on.
+const settleTimeout = 5 * time.Second
+
+// settle ends the lease, once: a release when the call cost nothing, else a commit.
+func (t *try) settle(r Report, release bool) {
+	if t.ended.Swap(true) {
+		return
+	}
+	x := t.x
+	t.unhook()
+	if t.extend != nil {
+		t.extend.Stop()
+	}
+	r.FirstByte = t.firstByte
+	if t.sent {
+		r.Latency = time.Since(t.started)
+	}
+	if r.Signal.Status >= 400 { // how fast a provider refuses says nothing of how long its calls take
+		r.Latency, r.FirstByte = 0, 0
+	}
+	if !release {
+		t.pending = t.grant.Lease.Commit(r)
+		x.g.hooks.settled(t, &r)
+		return
+	}
+	defer t.cancel() // whatever is left of the answer is not wanted
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), settleTimeout)
+	defer cancel()
+	ticket, _, err := t.grant.Lease.Release(ctx, r)
+	if err != nil {
+		x.g.log.Warn("lease could not be released, it ends by its time", "lease", t.grant.ID, "error", err)
+	}
+	if len(ticket) > 0 {
+		x.ask.Ticket = ticket
+	}
+}
+
+// close settles what nothing has settled, and waits for the journal.
+func (t *try) close() {
+	if t.handed {
+		return
+	}
+	if !t.ended.Load() {
+		t.settle(t.bill(arbiter.OutcomeCancelled), false)
+	}
+	t.written()
+}
+
+// written waits until the commit is in the journal.
+func (t *try) written() {
+	t.cancel()
+	if t.pending == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.x.ctx), settleTimeout)
+	defer cancel()
+	if err := t.pending.Wait(ctx); err != nil {
+		t.x.g.log.Warn("commit is not confirmed", "lease", t.grant.ID, "error", err)
+	}
+}
+
+// bill is the report of an answer: what the provider says it cost, else what it must have cost at least.
+func (t *try) bill(o arbiter.Outcome) Report {
+	x := t.x
+	if t.meter == nil {
+		if !t.sent {
+			return Report{Outcome: arbiter.OutcomeNotSent, HasUsage: true}
+		}
+		return t.guess(o)
+	}
+	m := t.meter.Result()
+	if x.endpoint.Unbilled() {
+		return Report{Outcome: o, HasUsage: true}
+	}
+	if m.HasUsage && m.Complete {
+		x.g.learned.observe(x, &m.Usage)
+		return Report{Outcome: o, HasUsage: true, Usage: m.Usage.Usage, Model: m.Usage.Model, Tier: m.Usage.Tier}
+	}
+	r := t.guess(o)
+	if m.HasUsage { // the last that was seen, by kind; what is missing is guessed
+		guessed := r.Usage.Input
+		if r.Usage = m.Usage.Usage; r.Usage.Total() == r.Usage.Output {
+			r.Usage.Input = guessed
+		}
+	}
+	r.Usage.Output = max(r.Usage.Output, arbiter.Tokens(provider.EstimateText(m.TextBytes)))
+	r.Model, r.Tier = m.Usage.Model, m.Usage.Tier
+	return r
+}
+
+// guess is the report of a call whose answer nobody saw: its prompt was read.
+func (t *try) guess(o arbiter.Outcome) Report {
+	if t.x.endpoint.Unbilled() {
+		return Report{Outcome: o, HasUsage: true}
+	}
+	input := t.x.g.learned.input(t.x.asked, t.x.estimated)
+	return Report{Outcome: o, HasUsage: true, Usage: arbiter.Usage{Input: max(clamp(input), 1)}, Estimated: true}
+}

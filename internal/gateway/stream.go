@@ -1,0 +1,148 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// meteredBody is an answer on its way to the agent: bytes go on as they come, the meter reads along, and the end of the answer is the
+// end of its lease.
+type meteredBody struct {
+	t     *try
+	from  io.ReadCloser
+	space []byte // what prime reads into, given back once it is read
+	held  []byte // passed by the meter and not read yet
+	err   error  // after held
+}
+
+// prime reads as far as the first event, so that an error there is still one that another rung can cure. nil: the answer has begun well.
+func (b *meteredBody) prime() *provider.Fault {
+	b.space = buffers.Get()
+	m, filled := b.t.meter, 0
+	for !m.Started() && b.err == nil {
+		if filled == len(b.space) { // a long first event: what it has so far must stay where it is
+			b.held = append([]byte(nil), b.held...)
+			b.space = make([]byte, copySize)
+			filled = 0
+		}
+		n, err := b.from.Read(b.space[filled:])
+		out := m.Pass(b.space[filled : filled+n])
+		filled += n
+		b.take(out, err)
+		if f := m.Result().Fault; f != nil && f.First {
+			return f
+		}
+	}
+	return nil
+}
+
+// take appends what may go on, and at the end of the answer what the meter still has.
+func (b *meteredBody) take(out []byte, err error) {
+	b.held = append(b.held, out...)
+	if err == nil {
+		return
+	}
+	if errors.Is(err, io.EOF) {
+		b.held = append(b.held, b.t.meter.Finish()...)
+	}
+	b.err = b.end(err)
+}
+
+// Read gives the proxy what may go on.
+func (b *meteredBody) Read(p []byte) (int, error) {
+	for {
+		if len(b.held) > 0 {
+			n := copy(p, b.held)
+			if b.held = b.held[n:]; len(b.held) == 0 {
+				b.release()
+			}
+			return n, nil
+		}
+		if b.err != nil {
+			return 0, b.err
+		}
+		n, err := b.from.Read(p)
+		out := b.t.meter.Pass(p[:n])
+		if err == nil && len(out) > 0 && &out[0] == &p[0] { // nearly always: nothing was held back or dropped
+			return len(out), nil
+		}
+		b.take(out, err)
+	}
+}
+
+func (b *meteredBody) release() {
+	b.held = nil
+	if b.space != nil {
+		buffers.Put(b.space)
+		b.space = nil
+	}
+}
+
+// end settles the lease with the answer's last byte, before the agent can see that byte: what it asks next is decided after.
+func (b *meteredBody) end(err error) error {
+	t := b.t
+	m := t.meter.Result()
+	whole := errors.Is(err, io.EOF)
+	switch {
+	case t.lost.Load() || t.gone.Load() && !t.drained.Load():
+		t.settle(t.bill(arbiter.OutcomeCancelled), false)
+		if t.x.call.Stream && (t.lost.Load() || t.x.expired()) {
+			b.held = append(b.held, t.x.dialect.StreamError(streamEnd(t.lost.Load()))...)
+			return io.EOF
+		}
+		return err
+	case m.Fault != nil:
+		v := t.up.Dialect.Classify(m.Fault.Status, nil, m.Fault.Body, time.Now())
+		t.x.g.hooks.upstream(t, m.Fault.Status, v)
+		r := t.bill(v.Class.Outcome())
+		r.Signal = arbiter.ProviderSignal{Status: int32(m.Fault.Status), Dim: v.Dim, RetryAfter: int64(v.Wait)}
+		t.settle(r, false)
+		return err
+	case whole && (m.Complete || !t.x.call.Stream):
+		t.settle(t.bill(arbiter.OutcomeOK), false)
+		return io.EOF
+	case whole: // the answer just stops: the agent must see that too
+		t.settle(t.bill(arbiter.OutcomeError), false)
+		return io.ErrUnexpectedEOF
+	}
+	outcome := arbiter.OutcomeError
+	if timedOut(err) {
+		outcome = arbiter.OutcomeTimeout
+	}
+	t.settle(t.bill(outcome), false)
+	return err
+}
+
+// Close is called by the proxy when it needs no more: after the end, or because the agent has left.
+func (b *meteredBody) Close() error {
+	if b.t.drained.Load() && !b.t.ended.Load() {
+		b.t.handed = true
+		b.t.x.g.running.Add(1)
+		go b.drain()
+		return nil
+	}
+	b.release()
+	return b.from.Close()
+}
+
+// drain reads an answer to its bill although nobody is there to hear it.
+func (b *meteredBody) drain() {
+	defer b.t.x.g.running.Done()
+	p := buffers.Get()
+	defer buffers.Put(p)
+	for b.err == nil {
+		n, err := b.from.Read(p)
+		b.t.meter.Pass(p[:n])
+		if b.held = nil; err != nil {
+			b.t.meter.Finish()
+			b.err = b.end(err)
+		}
+	}
+	b.from.Close()
+	b.t.written()
+	b.t.x.g.drains.leave()
+}

@@ -1,0 +1,340 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/provider"
+)
+
+// tries is the transport under the reverse proxy: it makes as many tries of a call as the rules allow, and returns the answer of the
+// last. Every try has its own lease.
+type tries struct{ g *Gateway }
+
+// RoundTrip makes the tries. It returns an error only when the agent has gone.
+func (t tries) RoundTrip(r *http.Request) (*http.Response, error) {
+	x := r.Context().Value(exchangeKey{}).(*exchange)
+	resp, err := x.run(r.Context())
+	if resp != nil {
+		resp.Request = r
+	}
+	return resp, err
+}
+
+// maxQueued is how often a call may go back into the queue after a 429.
+const maxQueued = 8
+
+// maxErrorBody is what is read of an error's body.
+const maxErrorBody = 64 << 10
+
+// next says what becomes of a call after a try.
+type next uint8
+
+const (
+	done    next = iota // the answer goes to the agent
+	again               // the same call in the queue again: it was throttled, no try is spent
+	further             // another rung may cure it
+)
+
+func (x *exchange) run(client context.Context) (*http.Response, error) {
+	x.within(client)
+	for {
+		grant, err := x.g.leaser.Acquire(x.ctx, x.ask)
+		switch {
+		case client.Err() != nil:
+			if err == nil && grant.Lease != nil {
+				x.begin(&grant).settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
+			}
+			return nil, client.Err()
+		case err != nil:
+			return x.refuse(refuseError(err)), nil
+		case grant.Status != arbiter.Granted:
+			x.g.seniority.remember(x, grant.Ticket)
+			return x.refuse(refuseGrant(&grant, x.dialect, time.Now(), x.refuseOptions())), nil
+		}
+		t := x.begin(&grant)
+		resp, what := t.forward()
+		if what == done {
+			return resp, nil // the try ends with its body
+		}
+		t.written()
+		x.last, x.try = resp, nil
+		if x.ask.MaxWait = max(time.Until(x.until), 0); what == further {
+			x.ask.Except = append(x.ask.Except, rungName(grant.Provider, grant.Model))
+			x.g.hooks.failover(t)
+		}
+	}
+}
+
+func (x *exchange) refuseOptions() refuseOptions {
+	return refuseOptions{budgetStatus: x.settings.BudgetStatus, agent: x.ask.Agent, model: x.asked}
+}
+
+// refuse is our own refusal, or what the provider said if it said something: its own word is the better one.
+func (x *exchange) refuse(f *refusal) *http.Response {
+	if x.last != nil {
+		return x.last
+	}
+	return f.response(x.in, x.dialect)
+}
+
+// try is one lease and the call under it.
+type try struct {
+	x      *exchange
+	grant  Grant
+	up     *upstream
+	ctx    context.Context // of the call that goes up: not the agent's own, which may end before its answer is read to the end
+	cancel context.CancelFunc
+	unhook func() bool // takes the agent's going off the call
+	extend *time.Timer
+
+	target     provider.Target
+	usageAsked bool // the stream was asked for its usage by us
+	sent       bool // the request may have reached the provider
+	started    time.Time
+	firstByte  time.Duration
+	meter      *provider.Meter
+	metering   atomic.Bool // an answer that is billed is coming in
+	gone       atomic.Bool // the agent has left, or the deadline is over
+	lost       atomic.Bool // the lease was revoked
+	drained    atomic.Bool // read on although the agent has left
+	ended      atomic.Bool // settled
+	handed     bool        // settled by whoever drains it
+	pending    Pending     // the commit on its way
+}
+
+func (x *exchange) begin(g *Grant) *try {
+	t := &try{x: x, grant: *g, up: x.pool.upstreams[g.Provider], started: time.Now()}
+	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(x.ctx))
+	t.unhook = context.AfterFunc(x.ctx, t.leave)
+	if third := g.TTL / 3; third > 0 {
+		t.extend = time.AfterFunc(third, t.prolong)
+	}
+	if x.tried == 0 && x.queued == 0 {
+		x.overhead = max(time.Since(x.began)-g.Waited, 0)
+	}
+	x.try = t
+	return t
+}
+
+// leave is called when the agent has gone or the deadline is over: the call that is up is stopped, unless its bill is worth waiting for.
+func (t *try) leave() {
+	t.gone.Store(true)
+	if t.metering.Load() && t.x.g.drains.enter(t) {
+		return
+	}
+	t.cancel()
+}
+
+// prolong keeps the lease of a long call.
+func (t *try) prolong() {
+	if t.ended.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, extendTimeout)
+	defer cancel()
+	err := t.grant.Lease.Extend(ctx)
+	var e *arbiter.Error
+	if errors.As(err, &e) && e.Reason == reasonRevoked {
+		t.lost.Store(true)
+		t.cancel()
+		return
+	}
+	if !t.ended.Load() {
+		t.extend.Reset(t.grant.TTL / 3)
+	}
+}
+
+var errUnknownProvider = errors.New("it is not in this gateway's file")
+
+const (
+	extendTimeout = 10 * time.Second
+	reasonRevoked = "lease_revoked"
+)
+
+// forward sends the call up and judges the answer as far as it must before a byte of it goes to the agent.
+func (t *try) forward() (*http.Response, next) {
+	x := t.x
+	if t.up == nil { // the policy has a provider that the file of this process has not
+		t.settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
+		return refuseConfig(t.grant.Provider, errUnknownProvider).response(x.in, x.dialect), done
+	}
+	req, err := t.request()
+	if err != nil {
+		t.settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
+		x.g.log.Error("call cannot be made", "provider", t.up.Name, "error", err)
+		return refuseConfig(t.up.Name, err).response(x.in, x.dialect), done
+	}
+	t.sent = true
+	resp, err := t.up.sends.RoundTrip(req)
+	if err != nil {
+		return t.unanswered(err)
+	}
+	t.firstByte = time.Since(t.started)
+	if t.grant.Flags&arbiter.FlagProbe != 0 && resp.StatusCode < http.StatusBadRequest {
+		if err := t.grant.Lease.FirstByte(t.ctx); err != nil {
+			x.g.log.Debug("first byte of a probe is not reported", "lease", t.grant.ID, "error", err)
+		}
+	}
+	if t.zeroHits(resp) && !t.paid() {
+		return t.fallThrough(resp)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return t.refused(resp)
+	}
+	body := &meteredBody{t: t, from: resp.Body}
+	t.meter = x.endpoint.NewMeter(provider.MeterOptions{
+		ContentType: resp.Header.Get("Content-Type"), Stream: x.call.Stream, StripUsage: t.usageAsked,
+	})
+	if fault := body.prime(); fault != nil {
+		return t.faulted(resp, fault)
+	}
+	t.metering.Store(true)
+	t.answer(resp)
+	resp.Body = body
+	return resp, done
+}
+
+// request is the call as it goes up: model, cap and usage option set, all other bytes as they came.
+func (t *try) request() (*http.Request, error) {
+	x, g := t.x, &t.grant
+	var ok bool
+	if t.target, ok = t.up.Dialect.Target(x.endpoint, x.path); !ok {
+		return nil, fmt.Errorf("provider %s does not serve %s", t.up.Name, x.path)
+	}
+	model := x.asked
+	var edit provider.Edit
+	if x.onLadder != nil {
+		model = g.Model
+		edit.Model = model
+	}
+	if cut := t.outputCut(); cut > 0 {
+		edit.MaxOutput = cut
+	}
+	t.usageAsked = t.asksUsage()
+	edit.IncludeUsage = t.usageAsked
+	body, err := x.endpoint.Rewrite(x.body, &x.call, edit)
+	if err != nil {
+		return nil, err
+	}
+	return outgoing(t.ctx, x.in, &t.up.Upstream, x.endpoint, t.target, model, body)
+}
+
+// outputCut is the output cap that must stand in the call: what the lease holds, unless the call or the model keeps below it anyhow.
+func (t *try) outputCut() int64 {
+	x := t.x
+	if x.endpoint.Unbilled() || t.grant.Output == 0 {
+		return 0
+	}
+	each := int64(t.grant.Output) / max(x.call.Choices, 1)
+	if asked := x.call.MaxOutput; asked > 0 && asked <= each {
+		return 0
+	}
+	if own := x.pool.outputs[t.up.Name+"/"+t.grant.Model]; x.call.MaxOutput == 0 && own > 0 && own <= each {
+		return 0
+	}
+	return each
+}
+
+// asksUsage reports whether the call must ask for the usage of its stream: it streams, the provider takes the option, and has not
+// refused it before. The chunk
+// that brings it is then ours to drop.
+func (t *try) asksUsage() bool {
+	return t.x.call.Stream && !t.x.call.WantsUsage && t.x.endpoint.TakesUsageOption() && t.up.Dialect.Name() != provider.Mistral && !t.up.refusesUsage.Load()
+}
+
+// unanswered is a call without an answer: refused, reset, timed out, stopped.
+func (t *try) unanswered(err error) (*http.Response, next) {
+	x := t.x
+	if t.gone.Load() || t.lost.Load() {
+		t.settle(t.guess(arbiter.OutcomeCancelled), false)
+		return refuseStopped(t.lost.Load()).response(x.in, x.dialect), done
+	}
+	x.g.log.Warn("provider did not answer", "provider", t.up.Name, "model", t.grant.Model, "error", err)
+	x.g.hooks.upstream(t, 0, provider.Verdict{Class: provider.Provider})
+	if neverSent(err) {
+		t.settle(Report{Outcome: arbiter.OutcomeError}, true)
+	} else {
+		outcome := arbiter.OutcomeError
+		if timedOut(err) {
+			outcome = arbiter.OutcomeTimeout
+		}
+		t.settle(t.guess(outcome), false)
+	}
+	x.tried++
+	f := refuseUpstream(t.up.Name, timedOut(err))
+	if x.mayTry() {
+		return f.response(x.in, x.dialect), further
+	}
+	return f.response(x.in, x.dialect), done
+}
+
+// mayTry reports whether another rung may be tried for this call: nobody else is trying it again, and the tries are not used up.
+func (x *exchange) mayTry() bool { return !x.retried && x.tried < x.pool.MaxAttempts }
+
+// refused is an answer of 300 or more: read, judged, and passed on unchanged when nothing can cure it.
+func (t *try) refused(resp *http.Response) (*http.Response, next) {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half an error is still one
+	resp.Body.Close()
+	return t.judge(resp, body)
+}
+
+// faulted is an error inside an answer that said 200, before a byte of it went on.
+func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Response, next) {
+	resp.Body.Close()
+	resp.StatusCode = fault.Status
+	resp.Header.Set("Content-Type", "application/json")
+	return t.judge(resp, fault.Body)
+}
+
+// judge decides by the class of an error what becomes of the lease and of the call (admission.md §2).
+func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
+	x := t.x
+	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
+	x.g.hooks.upstream(t, resp.StatusCode, v)
+	signal := arbiter.ProviderSignal{Status: int32(resp.StatusCode), Dim: v.Dim, RetryAfter: int64(v.Wait)}
+	answer := t.errorAnswer(resp, body, v)
+
+	if t.usageAsked && resp.StatusCode == http.StatusBadRequest && mentionsStreamOptions(body) {
+		t.up.refusesUsage.Store(true)
+		t.settle(Report{Outcome: arbiter.OutcomeOK}, true)
+		return answer, again // once without the option; it cost nothing
+	}
+	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
+	if v.Ambiguous {
+		guess := t.guess(report.Outcome)
+		guess.Signal = signal
+		t.settle(guess, false)
+	} else {
+		t.settle(report, true)
+	}
+	switch v.Class {
+	case provider.Throttle:
+		if x.queued++; x.queued <= maxQueued && !x.retried && time.Now().Before(x.until) {
+			return answer, again
+		}
+	case provider.Overload, provider.Provider, provider.Exhausted, provider.Auth:
+		if v.Class == provider.Auth || v.Class == provider.Exhausted {
+			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
+		}
+		if x.tried++; x.mayTry() {
+			return answer, further
+		}
+	}
+	return answer, done
+}
+
+// answer puts what the agent should know on a good answer.
+func (t *try) answer(resp *http.Response) {
+	x := t.x
+	x.tried++
+	incoming(resp.Header)
+	succeed(resp.Header, &t.grant, x.dialect, nil, time.Now())
+	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
+}
