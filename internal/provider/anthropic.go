@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
@@ -30,14 +28,6 @@ var anthropic = Dialect{
 			MaxOutput int64     `json:"max_tokens"`
 			Messages  []message `json:"messages"`
 		}{r.Model, r.MaxOutput, []message{{"user", r.Text}}}
-	},
-	parse: func(_ string, doc gjson.Result) Chat {
-		return Chat{
-			Model:     doc.Get("model").String(),
-			Stream:    doc.Get("stream").Bool(),
-			MaxOutput: cap0(doc.Get("max_tokens")),
-			TextBytes: textBytes(doc.Get("system")) + messageBytes(doc.Get("messages")),
-		}
 	},
 	usage:  anthropicUsage,
 	limits: anthropicLimits,

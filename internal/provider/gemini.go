@@ -36,21 +36,6 @@ var gemini = Dialect{
 		}
 		return body
 	},
-	parse: func(path string, doc gjson.Result) Chat {
-		model, verb := geminiPath(path)
-		bytes := textBytes(firstOf(doc, "systemInstruction.parts", "system_instruction.parts"))
-		doc.Get("contents").ForEach(func(_, c gjson.Result) bool {
-			bytes += textBytes(c.Get("parts"))
-			return true
-		})
-		return Chat{
-			Model:     model,
-			Stream:    verb == "streamGenerateContent",
-			MaxOutput: cap0(firstOf(doc, "generationConfig.maxOutputTokens", "generation_config.max_output_tokens")),
-			Choices:   cap0(firstOf(doc, "generationConfig.candidateCount", "generation_config.candidate_count")),
-			TextBytes: bytes,
-		}
-	},
 	usage:  geminiUsage,
 	limits: func(reader) Limits { return Limits{} },
 	rules: []Rule{

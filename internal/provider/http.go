@@ -12,7 +12,6 @@ var tool = Dialect{
 	keyWord:  "Bearer ",
 	chatPath: func(string) string { return "" },
 	chatBody: func(ChatRequest) any { return nil },
-	parse:    func(string, gjson.Result) Chat { return Chat{} },
 	usage:    func(gjson.Result) (Usage, bool) { return Usage{}, false },
 	limits:   openAILimits,
 }

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
@@ -23,15 +21,6 @@ var mistral = Dialect{
 			Messages  []message `json:"messages"`
 			MaxOutput int64     `json:"max_tokens,omitempty"`
 		}{r.Model, []message{{"user", r.Text}}, r.MaxOutput}
-	},
-	parse: func(_ string, doc gjson.Result) Chat {
-		return Chat{
-			Model:     doc.Get("model").String(),
-			Stream:    doc.Get("stream").Bool(),
-			MaxOutput: cap0(doc.Get("max_tokens")),
-			Choices:   cap0(doc.Get("n")),
-			TextBytes: messageBytes(doc.Get("messages")),
-		}
 	},
 	usage:  openAIUsage,
 	limits: mistralLimits,

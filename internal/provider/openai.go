@@ -3,8 +3,6 @@ package provider
 import (
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
@@ -20,20 +18,6 @@ var openai = Dialect{
 			Messages  []message `json:"messages"`
 			MaxOutput int64     `json:"max_completion_tokens,omitempty"`
 		}{r.Model, []message{{"user", r.Text}}, r.MaxOutput}
-	},
-	parse: func(_ string, doc gjson.Result) Chat {
-		// max_tokens is the older name of the same cap; a body with both is ruled by the newer.
-		limit := cap0(doc.Get("max_completion_tokens"))
-		if limit == 0 {
-			limit = cap0(doc.Get("max_tokens"))
-		}
-		return Chat{
-			Model:     doc.Get("model").String(),
-			Stream:    doc.Get("stream").Bool(),
-			MaxOutput: limit,
-			Choices:   cap0(doc.Get("n")),
-			TextBytes: messageBytes(doc.Get("messages")),
-		}
 	},
 	usage:  openAIUsage,
 	limits: openAILimits,

@@ -21,7 +21,6 @@ type Dialect struct {
 	keyWord  string // what stands before it: "Bearer "
 	chatPath func(model string) string
 	chatBody func(ChatRequest) any
-	parse    func(path string, body gjson.Result) Chat
 	usage    func(body gjson.Result) (Usage, bool)
 	limits   func(h reader) Limits
 	rules    []Rule

@@ -300,8 +300,9 @@ func (s *scanner) end() {
 	}
 }
 
-// validJSON says whether body is one JSON value, of bounded depth, and nothing else.
-func validJSON(body []byte) bool {
+// ValidJSON says whether body is one JSON value and nothing else, at most 1,000 levels deep. It takes any body,
+// where gjson.Valid overflows the stack of the process on a few million brackets.
+func ValidJSON(body []byte) bool {
 	s := scanner{b: body}
 	s.value()
 	s.end()

@@ -108,7 +108,7 @@ func (d *Dialect) Join(base *url.URL, t Target, model, rawQuery string) *url.URL
 	for _, hole := range [...]string{"{model}", "%7Bmodel%7D", "%7bmodel%7d"} {
 		root = strings.ReplaceAll(root, hole, url.PathEscape(model))
 	}
-	path := t.Path
+	path := (&url.URL{Path: t.Path}).EscapedPath()
 	if t.e != nil {
 		path = t.e.Path(path, model)
 	}
