@@ -105,8 +105,12 @@ func (d *Dialect) BaseURL() string {
 func (d *Dialect) Join(base *url.URL, t Target, model, rawQuery string) *url.URL {
 	u := &url.URL{Scheme: base.Scheme, Host: base.Host, RawQuery: joinQuery(base.RawQuery, rawQuery)}
 	root := strings.TrimRight(base.EscapedPath(), "/")
+	segment := url.PathEscape(model)
+	if model == "." || model == ".." {
+		segment = "-" // no model is called so, and as a segment it would climb
+	}
 	for _, hole := range [...]string{"{model}", "%7Bmodel%7D", "%7bmodel%7d"} {
-		root = strings.ReplaceAll(root, hole, url.PathEscape(model))
+		root = strings.ReplaceAll(root, hole, segment)
 	}
 	path := (&url.URL{Path: t.Path}).EscapedPath()
 	if t.e != nil {
