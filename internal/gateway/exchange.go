@@ -74,9 +74,8 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 		if x.body, f = readBody(w, r, s.MaxBody, x.dialect); f != nil {
 			return f
 		}
-		var err error
-		if x.call, err = x.endpoint.Parse(x.path, x.body); err != nil {
-			return refuseBody(err)
+		if f = x.parse(r.Header.Get("Content-Type")); f != nil {
+			return f
 		}
 		if x.call.Refuse != "" {
 			return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "unmetered", "%s", x.call.Refuse)
@@ -93,6 +92,20 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 		return nil
 	}
 	return x.aim()
+}
+
+// parse reads what the body says about the call's cost.
+func (x *exchange) parse(contentType string) *refusal {
+	var err error
+	if x.endpoint.Multipart() {
+		x.call, err = x.endpoint.ParseForm(contentType, x.body)
+	} else {
+		x.call, err = x.endpoint.Parse(x.path, x.body)
+	}
+	if err != nil {
+		return refuseBody(err)
+	}
+	return nil
 }
 
 // aim turns what the agent asked for into what the arbiter is asked.

@@ -119,9 +119,6 @@ func (g *Gateway) Serves(path string) bool {
 
 // ServeHTTP carries one call.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// An upstream may answer before it has read the body; without this net/http/httputil breaks some of those answers.
-	// HTTP/2 has it by nature and says so with an error.
-	_ = http.NewResponseController(w).EnableFullDuplex()
 	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
 	if f := x.open(w, r); f != nil {
 		f.write(w, x.dialect)

@@ -35,10 +35,7 @@ func refuseAddress(wait time.Duration) *refusal {
 }
 
 func refuseBody(err error) *refusal {
-	if errors.Is(err, provider.ErrNotJSON) {
-		return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "bad_body", "the request body is not a JSON object: %v", err)
-	}
-	return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "bad_body", "the request body cannot be read: %v", err)
+	return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "bad_body", "%v", err)
 }
 
 // refuseModel is for a model that has no price, with the nearest one that has.

@@ -219,7 +219,7 @@ func (t *try) request() (*http.Request, error) {
 	}
 	t.usageAsked = t.asksUsage()
 	edit.IncludeUsage = t.usageAsked
-	body, err := x.endpoint.Rewrite(x.body, &x.call, edit)
+	body, err := x.endpoint.Rewrite(x.body, &x.call, t.target.Adapt(edit))
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (t *try) outputCut() int64 {
 // refused it before. The chunk
 // that brings it is then ours to drop.
 func (t *try) asksUsage() bool {
-	return t.x.call.Stream && !t.x.call.WantsUsage && t.x.endpoint.TakesUsageOption() && t.up.Dialect.Name() != provider.Mistral && !t.up.refusesUsage.Load()
+	return t.x.call.Stream && !t.x.call.WantsUsage && t.target.TakesUsageOption() && !t.up.refusesUsage.Load()
 }
 
 // unanswered is a call without an answer: refused, reset, timed out, stopped.
