@@ -144,6 +144,7 @@ const (
 	FlagStarted                        // the window entry is dated by the true start
 	FlagFallback                       // the model is unknown and priced by the policy's fallback
 	FlagVoid                           // the grant reached nobody and was taken back: a repeat is asked anew
+	FlagExact                          // the usage is the provider's, kind by kind; of facts only
 )
 
 // Answer is what Decide says. Which parts are set depends on the command.

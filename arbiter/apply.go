@@ -103,7 +103,7 @@ func (s *State) applyGrant(f *Fact) {
 		agent: g.Agent, class: g.Class, task: g.Task, workflow: g.Workflow, model: g.Model, credential: g.Credential,
 		rung: f.Rung, period: g.Period, adopted: uint32(s.adoptions),
 		input: int64(g.Input), output: int64(g.Output), nanos: int64(g.Nanos), charged: int64(g.Charge),
-		word: pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, commitBy: g.CommitBy, wake: g.Deadline,
+		word: int64(g.Uncached)<<partShift | pack(phase, g.Priority, flags), granted: s.now, startBy: g.StartBy, deadline: g.Deadline, commitBy: g.CommitBy, wake: g.Deadline,
 	}
 	s.ends.add(endEntry{l.wake, slot})
 	s.add(&s.live[phase], 1)
@@ -125,7 +125,7 @@ func (s *State) applyGrant(f *Fact) {
 		s.countShadow(g, b, held)
 	}
 	if r := s.rules.rungs[f.Rung]; r != nil {
-		s.chargeGauges(r, g.StartBy, l.input, l.output, l.charged)
+		s.chargeGauges(r, l)
 	}
 	if i, ok := s.rules.classByRow[g.Class]; ok {
 		c := &s.rules.classes[i]
@@ -160,12 +160,20 @@ func (s *State) countShadow(g *GrantFact, b *book, held amounts) {
 func (s *State) applyCommit(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	s.closeWindows(l, e, int64(e.Usage.InputTotal()), int64(e.Usage.Output))
+	used := counted{input: int64(e.Usage.InputTotal()), output: int64(e.Usage.Output)}
+	exact := e.Flags&FlagExact != 0
+	if used.fresh = used.input - int64(e.Usage.CacheRead); !exact && l.input > 0 { // the figure says nothing of caches
+		used.fresh = mulDivUp(used.input, l.fresh(), l.input)
+	}
+	s.closeWindows(l, e, used)
 	s.leave(l, amounts{int64(e.Tokens), int64(e.Nanos)}, amounts{})
 	s.enter(l, Committed, e.Flags)
 	s.dueAt(slot, l, e.Forget)
 	if e.Outcome == OutcomeOK || e.Outcome == OutcomeUnset {
 		s.observe(&s.rungs.at(l.rung).latency, e.Latency)
+	}
+	if exact {
+		s.learnFresh(s.rungs.at(l.rung), &e.Usage)
 	}
 	if e.Flags&FlagOverrun != 0 {
 		s.leaseEvent(EventOverrun, l, s.now)
@@ -173,12 +181,12 @@ func (s *State) applyCommit(f *Fact) {
 }
 
 // closeWindows settles what a running call counts on its ceilings: what it used, or nothing when it was never sent.
-func (s *State) closeWindows(l *lease, e *EndFact, input, output int64) {
+func (s *State) closeWindows(l *lease, e *EndFact, used counted) {
 	switch {
 	case !l.phase().running():
 	case e.KeepWindow:
 		s.restart(l, min(l.startBy, s.now))
-		s.settleGauges(l, input, output)
+		s.settleGauges(l, used, e.Flags&FlagExact != 0)
 	default:
 		s.unsend(l)
 	}
@@ -187,7 +195,7 @@ func (s *State) closeWindows(l *lease, e *EndFact, input, output int64) {
 func (s *State) applyRelease(f *Fact) {
 	l, slot := s.must(f)
 	e := &f.End
-	s.closeWindows(l, e, l.input, l.output)
+	s.closeWindows(l, e, l.counted())
 	s.leave(l, amounts{}, amounts{})
 	s.enter(l, ReleasedPhase, e.Flags)
 	s.dueAt(slot, l, e.Forget)

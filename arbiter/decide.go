@@ -76,10 +76,11 @@ type candidate struct {
 	score int64
 	// narrow says that a headroom is below 5 %: used only when no other rung fits.
 	narrow bool
-	// input and output are the estimate clamped to this model.
-	input, output int64
-	health        health
-	tried         bool
+	// input and output are the estimate clamped to this model; fresh is the part of the prompt that the rung's cache does not hold, as far
+	// as is learned.
+	input, fresh, output int64
+	health               health
+	tried                bool
 }
 
 // rows are the budget rows of a request that do not depend on the rung. fresh ones do not exist yet.
@@ -334,6 +335,9 @@ func (s *State) candidate(q *request, number uint32, d *Decision) *candidate {
 	}
 	if c.input+c.output == 0 { // unknown is not nothing: budgets and windows that are full refuse it
 		c.output = 1
+	}
+	if c.fresh = c.input; r.uncached {
+		c.fresh = freshPart(s.rungs.at(number).freshRatio(), c.input)
 	}
 	c.health = s.health(number)
 	d.candidates = append(d.candidates, c)

@@ -70,6 +70,8 @@ type GrantFact struct {
 	Shadow     Reason
 	ShadowUnit Unit
 	ShadowNode uint32
+	// Uncached is 1 + the part of the prompt, in millionths, that windows without cached tokens count; 0 where the rung has no such window.
+	Uncached PPM
 }
 
 // EndFact settles a lease.

@@ -69,6 +69,9 @@ func (w *writer) grant(g *GrantFact) {
 	if w.bool(g.Parent != LeaseID{}); g.Parent != (LeaseID{}) {
 		w.id(g.Parent)
 	}
+	if g.Uncached != 0 { // facts of before have no such field
+		w.uint(uint64(g.Uncached))
+	}
 }
 
 func (w *writer) end(e *EndFact) {
@@ -174,6 +177,11 @@ func (r *reader) grant(g *GrantFact) {
 	g.Reserved = r.bool()
 	if r.bool() {
 		g.Parent = r.id()
+	}
+	if len(r.b) > 0 {
+		if g.Uncached = PPM(r.small(uint64(Whole + 1))); g.Uncached == 0 {
+			r.fail()
+		}
 	}
 }
 

@@ -53,7 +53,7 @@ func (m *director) adopt(tb failer) *Adopt {
 func (m *director) next(tb failer, size int) *batch {
 	tb.Helper()
 	b := &batch{}
-	for range m.pick("extends", 3) {
+	for range m.pick("extends", 3+size/8) {
 		b.extends = append(b.extends, m.extend(m.k.w))
 	}
 	m.now += m.later()

@@ -10,7 +10,7 @@ type lease struct {
 	rung, period, adopted                           uint32
 	// input, output and nanos are what the lease holds while it lives; charged is what token windows counted for it.
 	input, output, nanos, charged int64
-	// word holds phase, priority and flags (see pack).
+	// word holds phase, priority and flags (see pack), and above them what part of its prompt is not cached (see fresh).
 	word                       int64
 	granted, startBy, deadline int64
 	// commitBy is how long after its end a bill counts, as promised at the grant: a reload changes it for later leases only.
@@ -27,6 +27,20 @@ func (l *lease) phase() Phase       { return Phase(l.word) }
 func (l *lease) priority() Priority { return Priority(l.word >> 8) }
 func (l *lease) flags() Flags       { return Flags(l.word >> 16) }
 func (l *lease) tokens() int64      { return l.input + l.output }
+
+// fresh is the part of the prompt that windows without cached tokens count: as its rung had learned it at the grant.
+func (l *lease) fresh() int64 {
+	if part := l.word >> partShift; part > 0 {
+		return freshPart(PPM(part-1), l.input)
+	}
+	return l.input
+}
+
+// counted is what windows counted for the lease.
+func (l *lease) counted() counted { return counted{l.input, l.fresh(), l.output} }
+
+// partShift is where a lease's word has 1 + the uncached part of its prompt in millionths; 0 stands for all of it.
+const partShift = 32
 
 // leaseState is the public form of a lease.
 func (s *State) leaseState(l *lease) LeaseState {
@@ -151,7 +165,7 @@ func (s *State) pathAccount(p *path, i int, b *book) *account {
 // enter moves the lease to another phase.
 func (s *State) enter(l *lease, p Phase, add Flags) {
 	s.add(&s.live[l.phase()], -1)
-	s.set(&l.word, pack(p, l.priority(), l.flags()|add))
+	s.set(&l.word, l.word>>partShift<<partShift|pack(p, l.priority(), l.flags()|add))
 	s.add(&s.live[p], 1)
 }
 
@@ -268,7 +282,7 @@ func (s *State) end(slot uint32, l *lease) {
 		s.dueAt(slot, l, at+l.commitBy)
 		s.leaseEvent(EventLeaseExpired, l, at)
 	case Active, RevokedPhase:
-		s.settleGauges(l, l.input, l.output)
+		s.settleGauges(l, l.counted(), false)
 		if rules.OnExpiry == ExpiryAssume {
 			p := s.path(l)
 			for _, row := range p.rows[:p.n] { // the slot frees, the tokens stay held

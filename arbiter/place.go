@@ -162,8 +162,9 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 	if q.Blocked.Has(r.number) {
 		v.object(Check{Reason: ReasonQueue, ScopeKind: KindModel, Scope: model}, s.now+s.rungs.at(r.number).callTime())
 	}
+	whole := counted{c.input, c.fresh, output}
 	for i := range r.gauges {
-		s.examineGauge(q, &r.gauges[i], r, c.input, output, &v)
+		s.examineGauge(q, &r.gauges[i], r, whole, &v)
 	}
 
 	b := s.current()
@@ -189,8 +190,8 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 }
 
 // examineGauge asks one ceiling: window sum, pace, slots or day.
-func (s *State) examineGauge(q *request, g *gauge, r *rungRules, input, output int64, v *verdict) {
-	x := g.amount(input, output, input+output)
+func (s *State) examineGauge(q *request, g *gauge, r *rungRules, c counted, v *verdict) {
+	x := g.amount(c)
 	ceiling := g.ceiling - s.rules.rateAbove[q.priority].share(g.ceiling)
 	used, held := s.load(g)
 	var at int64
@@ -364,6 +365,9 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 		left := g.ceiling - s.rules.rateAbove[q.priority].share(g.ceiling) - used - held
 		switch g.dim {
 		case DimTPM:
+			if g.uncached {
+				left += c.input - c.fresh
+			}
 			room = min(room, left-c.input)
 		case DimOutputTPM:
 			room = min(room, left)
@@ -467,6 +471,9 @@ func (s *State) grant(q *request, c *candidate, output int64, v *verdict, flags 
 		Agent: q.rows.agent, Class: q.rows.class, Task: q.rows.task, Workflow: q.rows.workflow, Model: r.row, Credential: q.rows.credential,
 		Priority: q.priority, Flags: flags, Input: Tokens(c.input), Output: Tokens(output), Nanos: Nanos(v.nanos), Charge: Tokens(c.input + output),
 		Period: s.current().number, StartBy: startBy, Deadline: deadline, CommitBy: lease.CommitBy, Parent: q.Parent, Reserved: q.Deferred,
+	}
+	if r.uncached {
+		g.Uncached = 1 + s.rungs.at(r.number).freshRatio()
 	}
 	if v.shadow.Reason != ReasonNone {
 		s.grantShadow(q, v, g)

@@ -131,6 +131,8 @@ type RungRow struct {
 	Rates *Rates
 	// Running is how many leases are open.
 	Running int64
+	// Uncached is the learned part of prompts that is not read from a cache; Whole until exact usage was seen.
+	Uncached PPM
 	// ShadowCalls is how many leases something else than a ceiling or a budget would have refused in shadow mode: a class share, a
 	// hold, the breaker, the queue, a credential's caps.
 	ShadowCalls int64
@@ -158,6 +160,7 @@ func (s *State) rungRow(number uint32) RungRow {
 		Breaker: BreakerState(b.state), Failures: b.failures,
 		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open, ShadowCalls: rung.shadowed[DimNone],
 	}
+	row.Uncached = rung.freshRatio()
 	if h.reason != ReasonNone {
 		row.Until = h.until
 	}

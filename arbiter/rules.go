@@ -49,6 +49,8 @@ type rungRules struct {
 	model            *Model
 	cheapness        []PPM // cost term of the score, one per Price
 	gauges           []gauge
+	// uncached says that one of the gauges leaves cached tokens out.
+	uncached bool
 }
 
 type classRules struct {
@@ -179,6 +181,9 @@ func (s *State) adoptProvider(r *rules, i int, used map[uint32]bool) {
 		}
 		name := cmp.Or(m.Name, p.Name)
 		rr.gauges = slices.Concat(shared, s.gauges(KindModel, name, scope, &m.Ceilings, members, used))
+		for k := range rr.gauges {
+			rr.uncached = rr.uncached || rr.gauges[k].uncached
+		}
 		for k := range m.Prices {
 			rr.cheapness = append(rr.cheapness, cheapness(m.Prices[k].Output))
 		}
@@ -230,7 +235,8 @@ func (s *State) gauges(kind NodeKind, name, scope string, c *Ceilings, rows []ui
 		if d.ceiling == 0 {
 			continue
 		}
-		g := gauge{dim: d.dim, ceiling: d.ceiling, generated: c.Generated, shadow: c.ShadowRates, kind: kind, name: name}
+		uncached := c.UncachedOnly && (d.dim == DimTPM || d.dim == DimInputTPM)
+		g := gauge{uncached: uncached, dim: d.dim, ceiling: d.ceiling, generated: c.Generated, shadow: c.ShadowRates, kind: kind, name: name}
 		burst := c.Burst
 		if burst == 0 {
 			burst = Whole / 10
@@ -240,6 +246,9 @@ func (s *State) gauges(kind NodeKind, name, scope string, c *Ceilings, rows []ui
 			g.rows = rows
 		} else {
 			key := scope + "/" + d.dim.String()
+			if g.uncached { // as below
+				key += "/uncached"
+			}
 			if g.held() {
 				key += generatedKey // another accounting is another meter: what one held the other must not drop
 			}

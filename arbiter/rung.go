@@ -13,6 +13,8 @@ type rung struct {
 	shadowed [dimCount]int64
 	breaker  breaker
 	latency  latency
+	// uncached is 1 + the part of prompts that is not read from a cache, in billionths; 0 until exact usage was seen.
+	uncached int64
 	// scope is a hash of whose model ceilings count for it, its own or a limit group's; scoped is the adoption since when.
 	scope, scoped int64
 }
@@ -91,6 +93,38 @@ func (s *State) observe(l *latency, ns int64) {
 	}
 	s.set(&l.p50, p50)
 	s.set(&l.p99, p99)
+}
+
+// freshRatio is the learned part of prompts that is not read from a cache; all of it until exact usage was seen.
+func (r *rung) freshRatio() PPM {
+	if r.uncached == 0 {
+		return Whole
+	}
+	return PPM((r.uncached - 1) / (billion / int64(Whole)))
+}
+
+// freshPart is that part of a prompt, rounded up.
+func freshPart(part PPM, input int64) int64 { return mulDivUp(input, int64(part), int64(Whole)) }
+
+const (
+	billion = 1_000_000_000
+	// freshWeight is how much of the newest call's ratio enters the learned one: an eighth, so that it follows within a few calls.
+	freshWeight = 8
+)
+
+// learnFresh averages how much of the prompts is not read from a cache, over calls whose usage is exact: the moving average of
+// (input − cache_read)/input. The first call sets it. Worked example: 200,000,000 (0.2) and a call of 0.6 give 250,000,000.
+func (s *State) learnFresh(r *rung, u *Usage) {
+	prompt := int64(u.InputTotal())
+	if prompt == 0 {
+		return
+	}
+	now := mulDiv(prompt-int64(u.CacheRead), billion, prompt)
+	if r.uncached == 0 {
+		s.set(&r.uncached, 1+now)
+	} else if old := r.uncached - 1; old != now {
+		s.set(&r.uncached, 1+old+(now-old)/freshWeight)
+	}
 }
 
 const (

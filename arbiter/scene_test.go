@@ -65,6 +65,7 @@ func (g *scene) ceilings() Ceilings {
 		MaxConcurrent: of(g, "slots", Requests(0), 0, 1, 4),
 		Burst:         of(g, "burst", 0, Whole/2, Whole),
 		Generated:     g.chance("generated", 30),
+		UncachedOnly:  g.chance("uncached", 40),
 	}
 	c.ShadowRates = !g.tame && g.chance("shadow rates", 10)
 	return c
@@ -255,7 +256,7 @@ func (g *scene) commit(now int64) *Commit {
 		c.HasActual, c.Actual = true, max(g.amount(), 0)
 	case 1, 2:
 		c.HasUsage = true
-		c.Usage = Usage{Input: max(g.amount(), 0) % 2000, CacheRead: Tokens(g.pick("read", 50)), CacheWrite: Tokens(g.pick("write", 20)), Output: max(g.amount(), 0) % 2000}
+		c.Usage = Usage{Input: max(g.amount(), 0) % 2000, CacheRead: Tokens(of(g, "read", 0, 50, 900)), CacheWrite: Tokens(g.pick("write", 20)), Output: max(g.amount(), 0) % 2000}
 		c.Usage.Reasoning = c.Usage.Output / 2
 	}
 	c.Estimated = g.chance("estimated", 5)

@@ -52,7 +52,7 @@ func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 	case ReleasedPhase:
 		flags |= FlagAfterRelease
 		if tokens == 0 || c.Outcome == OutcomeNotSent {
-			d.Answer.Flags = flags
+			d.Answer.Flags = flags & commitFlags
 			return nil
 		}
 	case Reserved, Active, RevokedPhase, Held, Assumed:
@@ -116,7 +116,9 @@ func (s *State) bill(c *Commit, l *lease) (u Usage, tokens Tokens, nanos Nanos, 
 	}
 	switch {
 	case c.HasUsage:
-		u = c.Usage
+		if u = c.Usage; !c.Estimated {
+			flags |= FlagExact
+		}
 	case c.HasActual:
 		u.Input = min(c.Actual, Tokens(l.input))
 		u.Output = c.Actual - u.Input

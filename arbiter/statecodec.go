@@ -5,14 +5,19 @@ import (
 	"fmt"
 )
 
-// stateFormat is the version of the canonical encoding.
-const stateFormat = 1
+// Versions of the canonical encoding. The second ends with what rungs have learned since; a state without any of that is written as the
+// first, so that equal states have equal bytes whatever version wrote them.
+const (
+	stateFormat1 = 1
+	stateFormat2 = 2
+)
 
 // AppendTo appends the canonical encoding of the state: equal histories give equal bytes, whatever the replica did in between. It
 // holds no pointer order, no map order and nothing of the undo log, and it is the snapshot.
 func (s *State) AppendTo(dst []byte) []byte {
 	w := writer{dst}
-	w.uint(stateFormat)
+	learned := s.learned()
+	w.uint(stateFormat1 + uint64(min(len(learned), 1)))
 	w.string(s.pool)
 	w.int(s.now)
 	w.int(s.wall)
@@ -41,7 +46,58 @@ func (s *State) AppendTo(dst []byte) []byte {
 	s.appendMeters(&w)
 	s.appendBooks(&w)
 	s.appendLeases(&w)
+	if len(learned) > 0 {
+		w.uint(uint64(len(learned)))
+		for _, number := range learned {
+			w.uint(uint64(number))
+			s.rungs.at(number).learned(func(p *int64) { w.int(*p) })
+		}
+	}
 	return w.b
+}
+
+// learned lists the rungs that have anything for the second format.
+func (s *State) learned() (list []uint32) {
+	for i := range s.rungs.n {
+		any := int64(0)
+		if s.rungs.at(i).learned(func(p *int64) { any |= *p }); any != 0 {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// learned visits the numbers of a rung that the second format added, in its order.
+func (r *rung) learned(f func(*int64)) {
+	f(&r.uncached)
+}
+
+func (s *State) readLearned(r *reader) {
+	n, next := r.count(2), uint32(0)
+	if n == 0 {
+		r.fail()
+	}
+	for range n {
+		number := r.number()
+		if number < next || number >= s.rungs.n {
+			r.fail()
+			return
+		}
+		any, g := int64(0), s.rungs.at(number)
+		g.learned(func(p *int64) {
+			*p = r.int()
+			any |= *p
+		})
+		if next = number + 1; any == 0 || !g.plausible() {
+			r.fail()
+			return
+		}
+	}
+}
+
+// plausible reports whether what a rung has learned is in the range of its unit.
+func (r *rung) plausible() bool {
+	return r.uncached >= 0 && r.uncached <= 1+billion
 }
 
 // Digest is the SHA-256 of the canonical encoding.
@@ -208,8 +264,9 @@ func (s *State) appendLeases(w *writer) {
 // DecodeState reads a canonical encoding. It fails when the bytes are of a newer format, cut or inconsistent; it never returns a part.
 func DecodeState(b []byte) (s *State, err error) {
 	r := reader{b: b}
-	if f := r.uint(); r.err == nil && f != stateFormat {
-		return nil, fmt.Errorf("decode state: format %d, this version reads %d: use the version that wrote it, or a newer one", f, stateFormat)
+	format := r.uint()
+	if r.err == nil && format != stateFormat1 && format != stateFormat2 {
+		return nil, fmt.Errorf("decode state: format %d, this version reads up to %d: use the version that wrote it, or a newer one", format, stateFormat2)
 	}
 	s = NewState(r.string())
 	s.now, s.wall, s.epoch, s.seq = r.int(), r.int(), r.uint(), r.uint()
@@ -239,6 +296,9 @@ func DecodeState(b []byte) (s *State, err error) {
 	s.readMeters(&r)
 	s.readBooks(&r)
 	s.readLeases(&r)
+	if format == stateFormat2 && r.err == nil {
+		s.readLearned(&r)
+	}
 	if err = r.done(); err == nil && !s.sound(policy != nil) {
 		err = ErrCorrupt
 	}
@@ -452,7 +512,7 @@ func (s *State) readLeases(r *reader) {
 		for _, p := range l.words() {
 			*p = r.int()
 		}
-		if l.rung >= s.rungs.n || l.phase() == PhaseNone || l.phase() > Returned || s.book(l.period) == nil {
+		if l.rung >= s.rungs.n || l.phase() == PhaseNone || l.phase() > Returned || l.word>>partShift < 0 || l.word>>partShift > int64(Whole)+1 || s.book(l.period) == nil {
 			r.fail()
 			return
 		}

@@ -128,9 +128,11 @@ type gauge struct {
 	// burst is what may go at once beside the pace.
 	burst             int64
 	generated, shadow bool
-	kind              NodeKind // provider or model
-	name              string
-	rows              []uint32 // slots: the rows whose open leases count
+	// uncached leaves out what was read from a cache.
+	uncached bool
+	kind     NodeKind // provider or model
+	name     string
+	rows     []uint32 // slots: the rows whose open leases count
 }
 
 // use is what a call counts on this dimension: itself, or tokens of one kind.
@@ -146,10 +148,22 @@ func (g *gauge) use(input, output, total int64) int64 {
 	return 1
 }
 
-// amount is what a grant charges or holds: its estimated use, at least 1, so that a full window refuses an unknown estimate too.
-func (g *gauge) amount(input, output, charge int64) int64 {
-	return max(1, g.use(input, output, charge))
+// counted is the tokens of one call as windows count them.
+type counted struct {
+	// input is the whole prompt, fresh the part of it that was not read from a cache.
+	input, fresh, output int64
 }
+
+// count is what a call counts on this dimension.
+func (g *gauge) count(c counted) int64 {
+	if g.uncached {
+		c.input = c.fresh
+	}
+	return g.use(c.input, c.output, c.input+c.output)
+}
+
+// amount is what a grant charges or holds: its estimated use, at least 1, so that a full window refuses an unknown estimate too.
+func (g *gauge) amount(c counted) int64 { return max(1, g.count(c)) }
 
 // tokens reports whether the dimension counts tokens.
 func (d Dim) tokens() bool { return d == DimTPM || d == DimInputTPM || d == DimOutputTPM }
@@ -186,18 +200,19 @@ func (s *State) paceAt(g *gauge, x int64) int64 {
 // paced reports whether the dimension has a pace: windows do, slots and calendar days do not.
 func (d Dim) paced() bool { return d >= DimRPM && d <= DimOutputTPM }
 
-// chargeGauges counts a grant on the rung's ceilings. at is the last moment at which the call may start.
-func (s *State) chargeGauges(r *rungRules, at, input, output, charge int64) {
+// chargeGauges counts a grant on the rung's ceilings, from the last moment at which the call may start.
+func (s *State) chargeGauges(r *rungRules, l *lease) {
+	c := l.counted()
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		if g.dim == DimSlots {
 			continue
 		}
-		m, x := s.meters.at(g.meter), g.amount(input, output, charge)
+		m, x := s.meters.at(g.meter), g.amount(c)
 		if s.keepMeter(&m.meterWords); g.held() {
 			m.held += x
 		} else {
-			s.chargeAt(m, at, x)
+			s.chargeAt(m, l.startBy, x)
 		}
 		if g.dim.paced() {
 			m.tat = min(max(m.tat, s.now)+g.paceStep(x), s.now+2*windowSpan)
@@ -221,7 +236,7 @@ func (s *State) eachCharge(l *lease, f func(g *gauge, m *meter, x int64)) {
 			continue
 		}
 		if m := s.meters.at(g.meter); m.born <= int64(l.adopted) {
-			f(g, m, g.amount(l.input, l.output, l.charged))
+			f(g, m, g.amount(l.counted()))
 		}
 	}
 }
@@ -269,19 +284,24 @@ func (s *State) unsend(l *lease) {
 }
 
 // settleGauges turns what the lease held on its ceilings into what it used. Where the estimate was charged up front it stays; only
-// use above it is debt in the current bucket.
-func (s *State) settleGauges(l *lease, input, output int64) {
+// use above it is debt in the current bucket. A window that leaves cached tokens out was charged by a guess: exact usage corrects it in
+// both directions, as long as the entry is in the window.
+func (s *State) settleGauges(l *lease, c counted, exact bool) {
 	s.eachCharge(l, func(g *gauge, m *meter, x int64) {
 		if !g.dim.tokens() {
 			return
 		}
-		actual := g.use(input, output, input+output)
-		if g.held() {
+		switch actual := g.count(c); {
+		case g.held():
 			s.keepMeter(&m.meterWords)
 			m.held -= min(x, m.held)
 			s.chargeAt(m, s.now, actual)
-		} else if actual > x {
+		case actual > x:
 			s.chargeAt(m, s.now, actual-x)
+		case g.uncached && exact:
+			s.dropAt(m, l.startBy, x-actual)
+			s.keepMeter(&m.meterWords)
+			m.tat -= g.paceStep(x) - g.paceStep(actual)
 		}
 	})
 }
