@@ -100,7 +100,7 @@ func TestUncachedLikeTheModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p := onePolicy()
-		p.Lease.TTL = 10 * Minute
+		p.Lease.TTL = 2 * Hour
 		p.Providers[0].Ceilings = Ceilings{TPM: 1 << 40, Burst: Whole, UncachedOnly: true}
 		k := openDesk(t, p)
 		type charge struct{ at, x int64 }
