@@ -6,6 +6,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/identity"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // Leaser grants leases: the arbiter as the gateway sees it. [Local] and [Remote] make one. Safe for concurrent use.
@@ -89,8 +90,9 @@ type Grant struct {
 	// Waited is how long the arbiter held the request for room.
 	Waited time.Duration
 	Flags  arbiter.Flags
-	// Tightest is the budget on the lease's path that has the least left, this lease among Held; nil when the arbiter does not tell.
-	Tightest *arbiter.Check
+	// Figures tells what is left on the lease's path, as of about a second ago: the budget with the smallest part left (nil: none is
+	// limited, or not known yet) and the ceilings of the rung. nil when the arbiter does not tell.
+	Figures func() (tightest *arbiter.Check, limits []provider.Limit)
 }
 
 // Report is how a try ended.

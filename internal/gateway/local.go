@@ -6,13 +6,17 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/engine"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // Local is the arbiter in this process.
-type Local struct{ engine *engine.Engine }
+type Local struct {
+	engine  *engine.Engine
+	outlook *outlook
+}
 
 // NewLocal makes a Leaser of an engine.
-func NewLocal(e *engine.Engine) *Local { return &Local{e} }
+func NewLocal(e *engine.Engine) *Local { return &Local{e, newOutlook(e.View)} }
 
 // Acquire asks the engine.
 func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
@@ -40,6 +44,8 @@ func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 		state := &out.Answer.Lease
 		g.ID, g.Provider, g.Model = engine.FormatLeaseID(state.Lease), state.Provider, state.Model
 		g.Input, g.Output, g.TTL = state.Input, state.Output, time.Duration(state.Deadline-out.Now)
+		seen, at, model := l.outlook.freshen(a.Pool), g.Provider, g.Model
+		g.Figures = func() (*arbiter.Check, []provider.Limit) { return seen.of(a, at, model) }
 		g.Lease = &localLease{engine: l.engine, pool: a.Pool, principal: a.Caller.Principal, id: state.Lease, token: out.Token}
 	}
 	return g, nil

@@ -20,8 +20,8 @@ const (
 	headerBudget       = "X-Tba-Budget"
 )
 
-// succeed adds to a provider's answer what the arbiter did for it, and lowers the limit headers of dialect d to limits, our own ceilings,
-// where those are tighter. now is Unix time.
+// succeed adds to a provider's answer what the arbiter did for it, and lowers the limit headers of dialect d to limits and to the rung's own
+// ceilings where those are tighter. now is Unix time.
 func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Limit, now time.Time) {
 	h.Set(headerOrigin, originUpstream)
 	put := func(name, value string) {
@@ -35,7 +35,13 @@ func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Lim
 	put(headerModel, g.Model)
 	h.Set(headerWait, strconv.FormatInt(max(g.Waited, 0).Milliseconds(), 10))
 	h.Set(headerBackpressure, backpressure(g.Level, g.DelayMS))
-	put(headerBudget, budgetLine(g.Tightest, now))
+	if g.Figures != nil {
+		tightest, ours := g.Figures()
+		put(headerBudget, budgetLine(tightest, now))
+		if len(ours) > 0 {
+			d.SetLimits(h, ours, now)
+		}
+	}
 	if len(limits) > 0 {
 		d.SetLimits(h, limits, now)
 	}
