@@ -168,7 +168,7 @@ func (w *walk) part(hint kind) {
 
 // file adds an encoded file: bytes in base64 or a data: URL.
 func (w *walk) file(hint kind, mime []byte, t text) {
-	m, isText := readFile(hint, mime, t)
+	m, isText := readFile(hint, mime, t, len(w.media) < maxFiles)
 	if isText {
 		w.c.TextBytes += m.bytes
 		return

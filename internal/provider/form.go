@@ -143,7 +143,9 @@ func (w *walk) formPart(from, to int) (why string) {
 		if m.kind == kindNone {
 			m.kind = kindImage
 		}
-		m.inspect(rawBytes(content))
+		if len(w.media) < maxFiles {
+			m.inspect(rawBytes(content))
+		}
 		w.media = append(w.media, m)
 	}
 	return ""

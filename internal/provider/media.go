@@ -42,6 +42,7 @@ const (
 	videoRate    = 125_000
 	videoTokens  = 263 // a second
 	maxHeader    = 256 << 10
+	maxFiles     = 1000 // files of one request that are looked into; providers take at most 600
 )
 
 func kindByName(key []byte) kind {
@@ -62,6 +63,7 @@ func kindByName(key []byte) kind {
 
 func kindByType(t []byte) kind {
 	switch {
+	case len(t) == 0:
 	case string(t) == "file": // at Anthropic it says where the file is, not what
 		return kindSome
 	case bytes.Contains(t, []byte("image")), bytes.Contains(t, []byte("screenshot")):
@@ -98,8 +100,8 @@ func isText(mime []byte) bool {
 }
 
 // readFile judges an encoded file by its stated type, else by its first bytes, else by what its place promised. isText
-// says that it is a text whose m.bytes count as such.
-func readFile(hint kind, mime []byte, t text) (m media, text bool) {
+// says that it is a text whose m.bytes count as such. Without look its bytes are left alone.
+func readFile(hint kind, mime []byte, t text, look bool) (m media, text bool) {
 	payload := t.raw
 	inBase64 := true
 	if rest, ok := bytes.CutPrefix(payload, []byte("data:")); ok {
@@ -120,6 +122,9 @@ func readFile(hint kind, mime []byte, t text) (m media, text bool) {
 	}
 	if k := kindByMime(mime); k != kindNone {
 		m.kind = k
+	}
+	if !look {
+		return m, false
 	}
 	m.inspect(func() io.Reader {
 		var r io.Reader = bytes.NewReader(payload)
@@ -194,7 +199,7 @@ func webpSize(h []byte) (width, height int) {
 		v := binary.LittleEndian.Uint32(h[21:])
 		return int(v&0x3fff) + 1, int(v>>14&0x3fff) + 1
 	case "VP8X":
-		return int(binary.LittleEndian.Uint32(h[24:])&0xffffff) + 1, int(binary.LittleEndian.Uint32(h[27:])>>8&0xffffff) + 1
+		return int(binary.LittleEndian.Uint32(h[24:])&0xffffff) + 1, int(binary.LittleEndian.Uint32(h[26:])>>8&0xffffff) + 1
 	}
 	return 0, 0
 }

@@ -42,6 +42,9 @@ func (e *Endpoint) Parse(path string, body []byte) (Call, error) {
 	return c, nil
 }
 
+// maxMarks bounds how often the few fields that Rewrite may change can be repeated.
+const maxMarks = 64
+
 // walk reads one request.
 type walk struct {
 	scanner
@@ -49,6 +52,7 @@ type walk struct {
 	c    *Call
 	plan *plan
 
+	marked        int // fields that Rewrite may change, each time they stand there
 	media         []media
 	agent         string // the model is this agent's
 	newer, older  int64  // chat's two caps
@@ -103,6 +107,12 @@ func (w *walk) lookalike(name []byte) {
 // mark adds what Rewrite may have to change; the walk stands behind the value.
 func (w *walk) mark(m mark) int {
 	m.to = w.i
+	if !m.inner {
+		if w.marked++; w.marked > maxMarks {
+			w.fail("has the same fields again and again")
+			return 0
+		}
+	}
 	w.plan.marks = append(w.plan.marks, m)
 	return len(w.plan.marks) - 1
 }
