@@ -41,6 +41,9 @@ var priorityWords = map[string]arbiter.Priority{
 	"low": arbiter.Low, "medium": arbiter.Medium, "high": arbiter.High, "critical": arbiter.Critical,
 }
 
+// failedAuth is how often one address may present a wrong credential: 20 at once, then one a second.
+func failedAuth() *identity.Addresses { return identity.NewAddresses(1, 20, false) }
+
 // perAddress is the limit of one client address; the loopback has none unless the file sets it.
 func perAddress(c *config.Config) *identity.Addresses {
 	return identity.NewAddresses(float64(c.PerAddress.Rate), int(c.PerAddress.Burst), c.PerAddressSet)

@@ -30,6 +30,9 @@ type devOptions struct {
 // devPolicy is the file that dev writes its own budget to, so that it can be read, changed and taken over.
 const devPolicy = "dev.yaml"
 
+// devKey is the file with the key of the mock providers.
+const devKey = "mock.key"
+
 func (a *app) devCommand() *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
@@ -123,7 +126,11 @@ func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (er
 	}
 	c.Warnings.Print(a.err)
 
-	s, err := startOrStop(ctx, startOptions{config: c, log: logger(a.err, c.Settings.Log), create: true, file: path}, stop)
+	key := filepath.Join(dir, devKey)
+	if err := replaceFile(key, []byte("any-key-will-do\n"), 0o600); err != nil {
+		return fail(exitFailure, "name a folder that can be written: --data DIR", "--data: %w", err)
+	}
+	s, err := startOrStop(ctx, startOptions{config: c, log: logger(a.err, c.Settings.Log), create: true, file: path, place: mocked(mocks, upstreams, key)}, stop)
 	if err != nil {
 		return err
 	}
@@ -185,6 +192,20 @@ func (a *app) mocksFor(c *config.Config) mockprovider.Options {
 	return o
 }
 
+// mocked places each provider that has a mock there, whatever address and key the file has for it. Mocks want a key, and take any.
+func mocked(mocks *mockprovider.Server, o mockprovider.Options, key string) *placement {
+	have := map[string]bool{}
+	for _, u := range o.Upstreams {
+		have[u.Name] = true
+	}
+	return &placement{key: config.FileSecret(key), at: func(name, kind string) (string, bool) {
+		if !have[name] {
+			return "", false
+		}
+		return sdkBase(mocks.URL(name), kind), true
+	}}
+}
+
 // devRow is where things are.
 type devRow struct {
 	HTTP   string            `json:"http"`
@@ -220,7 +241,7 @@ func (d devRow) print(w io.Writer, o devOptions, c *config.Config) {
 	}
 	line := func(name, at, what string) { fmt.Fprintf(w, "  %-8s %-*s   %s\n", name, wide, at, what) }
 	fmt.Fprint(w, "The arbiter is ready.\n\n")
-	line("HTTP", d.HTTP, "JSON, Server-Sent Events")
+	line("HTTP", d.HTTP, "the gateway, JSON, Server-Sent Events")
 	line("gRPC", d.GRPC, "for client.Dial")
 	line("ops", d.Ops, "/readyz, /metrics")
 	title := "mocks"
@@ -251,7 +272,16 @@ func (d devRow) print(w io.Writer, o devOptions, c *config.Config) {
 	if classes := c.Pools[0].Policy.Classes; len(classes) > 0 {
 		class = classes[0].Name
 	}
-	fmt.Fprintf(w, `Ask for a lease:
+	if call := d.call(c, key); call != "" {
+		fmt.Fprintf(w, `Call a model, leased and metered:
+  %s
+
+Point an SDK at it:
+  tba connect openai-python%s     or anthropic, genai, mistral, claude-code, ...
+
+`, call, server)
+	}
+	fmt.Fprintf(w, `Or ask for a lease alone:
   curl -s %s/tba.v1.TokenBudgetArbiter/RequestLease -H 'content-type: application/json'%s -d '{"agent_id":"a1","agent_class":"%s","estimated_tokens":1200}'
 
 Go on:
@@ -261,4 +291,37 @@ Go on:
 
 Ctrl-C ends it.
 `, d.HTTP, key, class, server, strings.Repeat(" ", len(server)), strings.Repeat(" ", len(server)))
+}
+
+// call is a line that calls a model of the first provider that has one, through the gateway.
+func (d devRow) call(c *config.Config, key string) string {
+	pool := &c.Pools[0]
+	for i, up := range pool.Upstreams {
+		if _, ok := d.Mocks[up.Name]; !ok {
+			continue
+		}
+		for _, m := range pool.Policy.Providers[i].Models {
+			if m.Name == "" || m.MaxOutput == 0 && len(pool.Policy.Providers[i].Models) > 1 { // an embedding model says nothing
+				continue
+			}
+			return curlTo(d.HTTP, up.Kind, m.Name, key)
+		}
+	}
+	return ""
+}
+
+// curlTo asks a model to say hello, in the words of a dialect; "" for one that has no models.
+func curlTo(base, dialect, model, key string) string {
+	path, body := "", ""
+	switch dialect {
+	case provider.OpenAI, provider.Mistral:
+		path, body = "/v1/chat/completions", `{"model":"`+model+`","max_tokens":64,"messages":[{"role":"user","content":"Say hello."}]}`
+	case provider.Anthropic:
+		path, body = "/anthropic/v1/messages", `{"model":"`+model+`","max_tokens":64,"messages":[{"role":"user","content":"Say hello."}]}`
+	case provider.Gemini:
+		path, body = "/gemini/v1beta/models/"+model+":generateContent", `{"contents":[{"role":"user","parts":[{"text":"Say hello."}]}],"generationConfig":{"maxOutputTokens":64}}`
+	default:
+		return ""
+	}
+	return "curl -s " + base + path + " -H 'content-type: application/json'" + key + " -d '" + body + "'"
 }

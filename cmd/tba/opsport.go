@@ -15,11 +15,13 @@ import (
 // opsPort serves health, metrics and profiles from before the journal is read until after the last lease.
 type opsPort struct {
 	*ops.Server
-	http *http.Server
+	http    *http.Server
+	gateway *ops.Gateway
 }
 
 func newOpsPort(log *slog.Logger) *opsPort {
 	o := &opsPort{Server: ops.New(build().Version, log)}
+	o.gateway = o.Gateway()
 	o.http = ops.NewHTTPServer(sameMachine(o.Handler()))
 	o.http.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return o

@@ -15,7 +15,7 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/identity"
 )
 
-// ports are the three bound addresses.
+// ports are the bound addresses. A sidecar has no gRPC.
 type ports struct {
 	http, grpc, ops net.Listener
 	file            string // of the addresses, "" for none
@@ -24,29 +24,34 @@ type ports struct {
 // addresses is the file that --addr-file names.
 type addresses struct {
 	HTTP string `json:"http"`
-	GRPC string `json:"grpc"`
+	GRPC string `json:"grpc,omitempty"`
 	Ops  string `json:"ops"`
 }
 
 // bind takes the ports first of all: a taken one must not cost a long replay before it is noticed.
 func bind(l config.Listen, keys *identity.Keyring) (*ports, error) {
 	p := &ports{file: l.AddrFile}
-	for _, x := range []struct {
-		to         *net.Listener
-		addr, flag string
-	}{
-		{&p.ops, l.Ops, "--listen-ops"},
-		{&p.http, l.HTTP, "--listen-http"},
-		{&p.grpc, l.GRPC, "--listen-grpc"},
-	} {
+	return p, p.take(func(bound net.Addr, flag string) error { return identity.CheckBind(bound, keys, flag) },
+		wanted{&p.ops, l.Ops, "--listen-ops"}, wanted{&p.http, l.HTTP, "--listen-http"}, wanted{&p.grpc, l.GRPC, "--listen-grpc"})
+}
+
+// wanted is a port to take.
+type wanted struct {
+	to         *net.Listener
+	addr, flag string
+}
+
+// take binds the ports and announces them, or takes none. allowed judges the address that was bound: a name may mean any.
+func (p *ports) take(allowed func(bound net.Addr, flag string) error, list ...wanted) error {
+	for _, x := range list {
 		got, err := net.Listen("tcp", x.addr)
 		if err == nil {
 			*x.to = got
-			if err = identity.CheckBind(got.Addr(), keys, x.flag); err == nil {
+			if err = allowed(got.Addr(), x.flag); err == nil {
 				continue
 			}
 			p.close()
-			return nil, fail(exitConfig, "tba config explain auth.keys", "%w", err)
+			return fail(exitConfig, "tba config explain auth.keys", "%w", err)
 		}
 		p.close()
 		next := "correct " + x.flag + " (tba config explain listen)"
@@ -55,17 +60,21 @@ func bind(l config.Listen, keys *identity.Keyring) (*ports, error) {
 		} else if errors.Is(err, syscall.EACCES) {
 			next = "ports below 1024 are the system's: name a higher one by " + x.flag
 		}
-		return nil, fail(exitFailure, next, "%s %s: %w", x.flag, x.addr, err)
+		return fail(exitFailure, next, "%s %s: %w", x.flag, x.addr, err)
 	}
 	if err := p.announce(); err != nil {
 		p.close()
-		return nil, err
+		return err
 	}
-	return p, nil
+	return nil
 }
 
 func (p *ports) addresses() addresses {
-	return addresses{HTTP: p.http.Addr().String(), GRPC: p.grpc.Addr().String(), Ops: p.ops.Addr().String()}
+	at := addresses{HTTP: p.http.Addr().String(), Ops: p.ops.Addr().String()}
+	if p.grpc != nil {
+		at.GRPC = p.grpc.Addr().String()
+	}
+	return at
 }
 
 // local reports whether nobody beyond this machine can reach any of them.
@@ -95,7 +104,7 @@ func (p *ports) close() {
 			l.Close()
 		}
 	}
-	if p.file != "" && p.http != nil && p.grpc != nil {
+	if p.file != "" && p.http != nil {
 		_ = os.Remove(p.file) // it may be gone already
 	}
 }

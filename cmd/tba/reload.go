@@ -65,6 +65,10 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return err
 	}
+	calls, err := s.proxy.settings(c)
+	if err != nil {
+		return err
+	}
 	if len(c.Keys) == 0 && len(s.inForce.Keys) > 0 && !s.ports.local() {
 		return errors.New("auth.keys is gone from the file, and others can reach this server: restart it on loopback addresses, or keep the keys")
 	}
@@ -87,9 +91,12 @@ func (s *server) takeOver(ctx context.Context, c *config.Config) error {
 			return fmt.Errorf("pool %s: %w", p.Name, err)
 		}
 	}
+	addresses := perAddress(c)
 	s.api.SetKeys(keys)
-	s.api.SetAddresses(perAddress(c))
+	s.api.SetAddresses(addresses)
 	s.names.Store(c)
+	s.proxy.adopt(c, calls, keys, addresses)
+	unreadKeys(s.log, c, s.proxy.place)
 	for _, w := range c.Warnings {
 		s.log.Warn("configuration", "warning", w.String())
 	}

@@ -86,7 +86,7 @@ so that token budgets, rate limits and concurrency limits hold for the fleet as 
 		&cobra.Group{ID: "run", Title: "Run an arbiter:"},
 		&cobra.Group{ID: "ask", Title: "Ask a running one:"},
 	)
-	for _, c := range []*cobra.Command{a.devCommand(), a.serveCommand(), a.initCommand(), a.configCommand(), a.journalCommand()} {
+	for _, c := range []*cobra.Command{a.devCommand(), a.serveCommand(), a.gatewayCommand(), a.initCommand(), a.configCommand(), a.journalCommand()} {
 		c.GroupID = "run"
 		root.AddCommand(c)
 	}
@@ -94,7 +94,9 @@ so that token budgets, rate limits and concurrency limits hold for the fleet as 
 		c.GroupID = "ask"
 		root.AddCommand(c)
 	}
-	root.AddCommand(a.versionCommand())
+	connect := a.connectCommand()
+	connect.GroupID = "ask"
+	root.AddCommand(connect, a.versionCommand())
 	root.InitDefaultCompletionCmd()
 	return root
 }

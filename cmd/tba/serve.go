@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -13,10 +14,10 @@ import (
 func (a *app) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the arbiter", Args: noArgs,
-		Long: `Runs the arbiter with the configuration FILE: JSON over HTTP on 7480, gRPC on 7481, health and metrics on 7482.
-It is ready when /readyz on the ops port answers 200.
+		Long: `Runs the arbiter with the configuration FILE: the gateway and JSON over HTTP on 7480, gRPC on 7481, health and metrics on
+7482. It is ready when /readyz on the ops port answers 200.
 
-SIGTERM and SIGINT drain: no new leases, commits until the running leases have ended or drain_timeout is over; exit 0.
+SIGTERM and SIGINT drain: no new calls and leases, commits until the running leases have ended or drain_timeout is over; exit 0.
 A second signal ends it at once. SIGHUP reads the configuration again; a changed file is taken over by itself.`,
 		Example: "  tba serve -c tba.yaml\n  tba serve -c tba.yaml --data /var/lib/tba --listen-http 127.0.0.1:8080",
 	}
@@ -74,21 +75,26 @@ func startOrStop(ctx context.Context, o startOptions, stop <-chan os.Signal) (*s
 // until serves until a signal, ctx's end or a fault of a port, then drains. A second signal ends it at once: what was
 // answered is in the journal.
 func (s *server) until(ctx context.Context, stop <-chan os.Signal) error {
+	return serveUntil(ctx, stop, s.failed, s.log, s.drain)
+}
+
+// serveUntil is until for any server.
+func serveUntil(ctx context.Context, stop <-chan os.Signal, failed <-chan error, log *slog.Logger, drain func(context.Context) error) error {
 	var fault error
 	select {
 	case sig := <-stop:
-		s.log.Info("signal", "signal", sig.String())
-	case fault = <-s.failed:
-		s.log.Error("a port has failed", "error", fault)
+		log.Info("signal", "signal", sig.String())
+	case fault = <-failed:
+		log.Error("a port has failed", "error", fault)
 	case <-ctx.Done():
 	}
 	drained := make(chan error, 1)
-	go func() { drained <- s.drain(context.WithoutCancel(ctx)) }()
+	go func() { drained <- drain(context.WithoutCancel(ctx)) }()
 	select {
 	case err := <-drained:
 		return errors.Join(fault, err)
 	case sig := <-stop:
-		s.log.Warn("second signal: stopped at once", "signal", sig.String())
+		log.Warn("second signal: stopped at once", "signal", sig.String())
 		return silent(exitInterrupted)
 	}
 }

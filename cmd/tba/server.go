@@ -15,9 +15,11 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/engine"
 	"github.com/token-budget-arbiter/tba/internal/filejournal"
+	"github.com/token-budget-arbiter/tba/internal/gateway"
 	"github.com/token-budget-arbiter/tba/internal/identity"
 	"github.com/token-budget-arbiter/tba/internal/journal"
 	"github.com/token-budget-arbiter/tba/internal/rpc"
@@ -33,6 +35,7 @@ type server struct {
 	grpc  *grpc.Server
 	http  *http.Server
 	ops   *opsPort
+	proxy *proxy
 	dir   string // of the journal, "" in memory
 	tls   bool   // on the HTTP and gRPC ports
 
@@ -50,6 +53,7 @@ type startOptions struct {
 	create   bool   // make journals that are absent: dev does, serve never
 	file     string // of the configuration, for messages; "" for none
 	warnings []string
+	place    *placement // dev: the providers are mocks
 }
 
 // start brings an arbiter up. It returns when the ports serve and every pool can grant, or with everything taken down again.
@@ -116,8 +120,16 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		return nil, err
 	}
 	kind, _, _ := strings.Cut(settings.Journal, ":")
+	addresses, failed := perAddress(o.config), failedAuth() // one account of each address for both
+	s.proxy, err = newProxy(o.config, o.place, s.ops.gateway, gateway.Options{
+		Leaser: gateway.NewLocal(s.pools), Keys: keys, Addresses: addresses, FailedAuth: failed, Policy: s.policy, Logger: s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	unreadKeys(s.log, o.config, o.place)
 	s.api = rpc.New(rpc.Options{
-		Engine: s.pools, Reader: s.pools, Feed: s.pools, Keys: keys, Addresses: perAddress(o.config), Models: s.model, Logger: s.log,
+		Engine: s.pools, Reader: s.pools, Feed: s.pools, Keys: keys, Addresses: addresses, FailedAuth: failed, Models: s.model, Logger: s.log,
 		About: rpc.About{
 			Version: build().Version, Journal: kind, Writer: writerName(os.Getpid()), Warnings: o.warnings,
 			ConfigError: func() string {
@@ -133,7 +145,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		creds = credentials.NewTLS(cert.Clone())
 	}
 	s.grpc = s.api.GRPC(creds)
-	s.http = rpc.NewHTTPServer(s.api.HTTP(nil))
+	s.http = rpc.NewHTTPServer(s.proxy.before(s.api.HTTP(nil)))
 	s.http.TLSConfig, s.tls = cert, cert != nil
 	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 	s.serve()
@@ -157,6 +169,14 @@ func (s *server) model(pool, provider, id string) (string, error) {
 		}
 	}
 	return p.ModelID("", id)
+}
+
+// policy is the one in force of a pool, nil for none: a priority is bounded by it.
+func (s *server) policy(pool string) *arbiter.Policy {
+	if p, ok := s.names.Load().Pool(pool); ok {
+		return p.Policy
+	}
+	return nil
 }
 
 // serve runs both servers until their listeners close.
@@ -229,12 +249,15 @@ func (s *server) openPools(ctx context.Context, tokens engine.TokenKeys, o start
 	return nil
 }
 
-// drain takes the arbiter down in order: no new leases, commits until the running leases have ended or drain_timeout is
-// over, then the ports. The error says what could not be saved.
+// drain takes the arbiter down in order: no new calls and leases, commits until the running ones have ended or drain_timeout is
+// over, then the ports. Calls of the gateway end first: they may need another lease on their way. The error says what could not be saved.
 func (s *server) drain(ctx context.Context) error {
 	s.log.Info("draining", "running_leases", s.running(), "for_at_most", s.drainTimeout.String())
 	s.ops.SetReady(func() error { return errors.New("draining: the process is going down") })
 	s.api.Drain(s.drainTimeout)
+	calls, cut := context.WithTimeout(ctx, s.drainTimeout)
+	defer cut()
+	s.proxy.drained(calls, s.log)
 	err := s.pools.Drain(ctx)
 	s.api.Close()
 	stopping, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -123,6 +123,8 @@ var kinds = []string{"openai", "anthropic", "gemini", "google", "mistral"}
 func (d *decoder) checkProvider(name string, p Provider, path string, b *Budget) {
 	if err := checkID(name); err != nil {
 		d.faultKey(path, "name", "%s: %v", path, err)
+	} else if slices.Contains(reservedNames, name) || strings.HasPrefix(name, "tba.") {
+		d.faultKey(path, "name", "%s: /%s is a path of the HTTP port already, and each provider has its name there: give it another name", path, name)
 	}
 	if p.Kind == "" && !slices.Contains(kinds, name) {
 		d.suggest(path, "kind", catalog.Nearest(name, kinds), "%s needs a kind: %q is none of %s", path, name, strings.Join(kinds, ", "))

@@ -8,10 +8,22 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/catalog"
 )
 
-// GatewayPaths are the paths of the HTTP port that belong to the gateway, each with all below it. The rest is the API's.
-func GatewayPaths() []string {
-	return []string{"/v1/", "/openai/", "/anthropic/", "/gemini/", "/mistral/", "/tools/"}
+// gatewayRoots are the paths of the HTTP port that belong to the gateway, each with all below it: those of the dialects, and each
+// provider's own name. The rest is the API's.
+func (f *File) gatewayRoots() []string {
+	roots := []string{"/v1/", "/anthropic/", "/gemini/", "/tools/"}
+	for _, b := range f.budgets() {
+		for _, e := range b.budget.Providers {
+			if r := "/" + e.Name + "/"; !slices.Contains(roots, r) {
+				roots = append(roots, r)
+			}
+		}
+	}
+	return roots
 }
+
+// reservedNames are first segments of paths that no provider may take.
+var reservedNames = []string{"v1", "tools", "api"}
 
 // countBetween checks a count that the file sets.
 func (d *decoder) countBetween(path string, v, low, high Count) {
@@ -29,12 +41,11 @@ func (d *decoder) checkGateway(f *File) {
 	d.between("gateway.max_wait", g.MaxWait, 0, 10*minute)
 	d.between("gateway.drain_for", g.DrainFor, second, 10*minute)
 	d.between("gateway.header_timeout", g.HeaderTimeout, second, 120*minute)
-	d.between("gateway.idle_timeout", g.IdleTimeout, second, 120*minute)
 	d.countBetween("gateway.max_body", g.MaxBody, 1<<10, 256<<20)
 	d.countBetween("gateway.max_attempts", g.MaxAttempts, 1, maxAttempts)
 	d.countBetween("gateway.max_drains", g.MaxDrains, 1, 10_000)
 	for i, p := range g.Passthrough {
-		d.checkPassthrough(item("gateway.passthrough", i), p)
+		d.checkPassthrough(item("gateway.passthrough", i), p, f.gatewayRoots())
 	}
 	for i, w := range f.Identity.Compat {
 		at := item("identity.compat", i)
@@ -58,8 +69,7 @@ func (d *decoder) checkGateway(f *File) {
 const maxAttempts = 10
 
 // checkPassthrough wants a path as it arrives, with nothing in it that two programs could read in two ways.
-func (d *decoder) checkPassthrough(at, p string) {
-	roots := GatewayPaths()
+func (d *decoder) checkPassthrough(at, p string, roots []string) {
 	below := slices.ContainsFunc(roots, func(r string) bool { return strings.HasPrefix(p, r) && len(p) > len(r) })
 	switch {
 	case p == "" || strings.ContainsAny(p, `%?#\ *`) || strings.Contains(p, "//") || strings.Contains(p+"/", "/./") || strings.Contains(p+"/", "/../"):
@@ -81,7 +91,7 @@ func (f *File) compiledGateway() Gateway {
 	out := Gateway{
 		Passthrough: slices.Clone(g.Passthrough), MaxWait: time.Duration(g.MaxWait), MaxBody: int64(g.MaxBody), MaxAttempts: int(g.MaxAttempts),
 		Drain: g.Drain, MaxDrains: int(g.MaxDrains), DrainFor: time.Duration(g.DrainFor),
-		HeaderTimeout: time.Duration(g.HeaderTimeout), IdleTimeout: time.Duration(g.IdleTimeout),
+		HeaderTimeout: time.Duration(g.HeaderTimeout),
 	}
 	if g.BudgetStatus != nil {
 		out.BudgetStatus = int(*g.BudgetStatus)

@@ -22,6 +22,9 @@ const maxSecret = 64 << 10
 // ErrNoSecret is the cause when a secret's variable is unset or its file is empty.
 var ErrNoSecret = errors.New("no value")
 
+// FileSecret is a credential in a file, for programs that bring one of their own.
+func FileSecret(path string) Secret { return Secret{file: path} }
+
 // IsZero reports whether the file names no secret.
 func (s Secret) IsZero() bool { return s == Secret{} }
 

@@ -143,7 +143,11 @@ budget:
 		fmt.Fprintf(&b, "    %s:\n      allocated_tokens: %d\n      rpm_ceiling: %d\n      tpm_ceiling: %d\n      max_concurrency: %d\n      burst: 0.%d\n",
 			c.Provider, c.Allocated, c.RPM, c.TPM, c.Slots, burstPercent)
 		if url != nil {
-			fmt.Fprintf(&b, "      base_url: %s\n      allow_private: true\n", url(c.Provider))
+			version := "" // as the SDKs want it: OpenAI's alone has the version in its base URL
+			if c.Provider == provider.OpenAI {
+				version = "/v1"
+			}
+			fmt.Fprintf(&b, "      base_url: %s%s\n      allow_private: true\n", url(c.Provider), version)
 		}
 		fmt.Fprintf(&b, "      models:\n        %s: {}\n", upstreamModel[c.Provider])
 	}

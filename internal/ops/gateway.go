@@ -20,7 +20,6 @@ type Gateway struct {
 	overhead, firstByte                    prometheus.Histogram
 	estimate                               *prometheus.HistogramVec
 	drains                                 prometheus.Gauge
-	drained                                *prometheus.CounterVec
 }
 
 // Gateway registers the gateway's metrics and returns their counters. Call it once.
@@ -41,11 +40,10 @@ func (s *Server) Gateway() *Gateway {
 		estimate: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "tba_estimate_ratio", Help: "Billed input tokens of a call divided by their estimate.", Buckets: []float64{0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 4},
 		}, []string{"provider"}),
-		drains:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "tba_gateway_drains", Help: "Answers that are read on although their client has left."}),
-		drained: vec("gateway_drained_total", "Answers of clients that had left, by what became of them: drained to the usage, cut by the time limit, or cancelled.", "outcome"),
+		drains: prometheus.NewGauge(prometheus.GaugeOpts{Name: "tba_gateway_drains", Help: "Answers that are read on although their client has left."}),
 	}
 	g.Know(nil)
-	s.registry.MustRegister(g.calls, g.responses, g.throttled, g.failovers, g.overhead, g.firstByte, g.estimate, g.drains, g.drained)
+	s.registry.MustRegister(g.calls, g.responses, g.throttled, g.failovers, g.overhead, g.firstByte, g.estimate, g.drains)
 	return g
 }
 
@@ -111,11 +109,5 @@ func (g *Gateway) Estimated(provider string, estimate, billed int64) {
 	g.estimate.WithLabelValues(provider).Observe(float64(billed) / float64(estimate))
 }
 
-// Draining counts an answer that is read on from now; call the result when it has ended, with its outcome.
-func (g *Gateway) Draining() (ended func(outcome string)) {
-	g.drains.Inc()
-	return func(outcome string) {
-		g.drains.Dec()
-		g.drained.WithLabelValues(outcome).Inc()
-	}
-}
+// Draining tells how many answers are read on now.
+func (g *Gateway) Draining(n int64) { g.drains.Set(float64(n)) }

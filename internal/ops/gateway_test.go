@@ -30,12 +30,12 @@ func TestGatewayMetrics(t *testing.T) {
 	g.FirstByte(2 * time.Second)
 	g.Estimated("openai", 100, 120)
 	g.Estimated("openai", 0, 5)
-	end := g.Draining()
+	g.Draining(1)
 	_, page := get(t, s, "/metrics")
 	if sample(t, page, "tba_gateway_drains") != 1 {
 		t.Error("a drain that runs is not told")
 	}
-	end("drained")
+	g.Draining(0)
 	_, page = get(t, s, "/metrics")
 	for series, want := range map[string]float64{
 		`tba_gateway_calls_total{endpoint="chat",outcome="ok"}`:                       1,
@@ -55,8 +55,7 @@ func TestGatewayMetrics(t *testing.T) {
 		`tba_gateway_first_byte_seconds_bucket{le="2.5"}`:                             1,
 		`tba_estimate_ratio_count{provider="openai"}`:                                 1,
 		`tba_estimate_ratio_sum{provider="openai"}`:                                   1.2,
-		`tba_gateway_drains`:                           0,
-		`tba_gateway_drained_total{outcome="drained"}`: 1,
+		`tba_gateway_drains`: 0,
 	} {
 		if got := sample(t, page, series); got != want {
 			t.Errorf("%s: %v, want %v", series, got, want)
