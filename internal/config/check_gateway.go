@@ -41,6 +41,7 @@ func (d *decoder) checkGateway(f *File) {
 	d.between("gateway.max_wait", g.MaxWait, 0, 10*minute)
 	d.between("gateway.drain_for", g.DrainFor, second, 10*minute)
 	d.between("gateway.header_timeout", g.HeaderTimeout, second, 120*minute)
+	d.between("gateway.idle_timeout", g.IdleTimeout, second, 120*minute)
 	d.countBetween("gateway.max_body", g.MaxBody, 1<<10, 256<<20)
 	d.countBetween("gateway.max_attempts", g.MaxAttempts, 1, maxAttempts)
 	d.countBetween("gateway.max_drains", g.MaxDrains, 1, 10_000)
@@ -91,7 +92,7 @@ func (f *File) compiledGateway() Gateway {
 	out := Gateway{
 		Passthrough: slices.Clone(g.Passthrough), MaxWait: time.Duration(g.MaxWait), MaxBody: int64(g.MaxBody), MaxAttempts: int(g.MaxAttempts),
 		Drain: g.Drain, MaxDrains: int(g.MaxDrains), DrainFor: time.Duration(g.DrainFor),
-		HeaderTimeout: time.Duration(g.HeaderTimeout),
+		HeaderTimeout: time.Duration(g.HeaderTimeout), IdleTimeout: time.Duration(g.IdleTimeout),
 	}
 	if g.BudgetStatus != nil {
 		out.BudgetStatus = int(*g.BudgetStatus)

@@ -23,8 +23,8 @@ type Gateway struct {
 	Drain     bool
 	MaxDrains int
 	DrainFor  time.Duration
-	// HeaderTimeout bounds the wait for the head of a provider's answer.
-	HeaderTimeout time.Duration
+	// HeaderTimeout bounds the wait for the head of a provider's answer, IdleTimeout the silence within the answer.
+	HeaderTimeout, IdleTimeout time.Duration
 }
 
 // Passes reports whether the file forwards a path of the gateway that cannot be metered: one that passthrough lists, or one below it.

@@ -172,7 +172,7 @@ ladders:
 func TestGatewayKeysAndDefaults(t *testing.T) {
 	t.Parallel()
 	c := must(t, small)
-	if got, want := fmt.Sprint(c.Gateway), "{0 [] 30s 8388608 2 false 64 30s 10m0s}"; got != want {
+	if got, want := fmt.Sprint(c.Gateway), "{0 [] 30s 8388608 2 false 64 30s 10m0s 5m0s}"; got != want {
 		t.Errorf("defaults %s, want %s", got, want)
 	}
 	if got := fmt.Sprint(c.Estimation, c.Identity, c.Pools[0].MaxAttempts); got != "{200000 cap 4096 50} {[]} 2" {
@@ -181,7 +181,7 @@ func TestGatewayKeysAndDefaults(t *testing.T) {
 	c = must(t, "budget: {providers: {openai: {count_cached: false}}, tasks: {max_attempts: 3}}\n"+
 		"gateway: {budget_status: 402, passthrough: [/openai/v1/files, /openai/v1/images/], max_wait: 0, max_body: 1_048_576, drain: true, max_attempts: 1}\n"+
 		"identity: {compat: [Helicone-User-Id, user]}\nestimation: {output: learned, buffer: 0.1, learned_min_calls: 5, default_output: 100}\n")
-	if got, want := fmt.Sprint(c.Gateway), "{402 [/openai/v1/files /openai/v1/images/] 0s 1048576 1 true 64 30s 10m0s}"; got != want {
+	if got, want := fmt.Sprint(c.Gateway), "{402 [/openai/v1/files /openai/v1/images/] 0s 1048576 1 true 64 30s 10m0s 5m0s}"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got := fmt.Sprint(c.Estimation, c.Identity, c.Pools[0].MaxAttempts, c.Pools[0].Policy.Providers[0].UncachedOnly); got != "{100000 learned 100 5} {[helicone-user-id user]} 3 true" {
