@@ -100,13 +100,13 @@ var (
 	metadataFields    = map[string]role{"user_id": roleUser}
 	usageOptionFields = map[string]role{"include_usage": roleInclude}
 
-	// configFields are the fields inside a roleConfig object.
+	// configFields are the fields inside a roleConfig object at Google, completionArgFields at Mistral.
 	configFields = map[string]role{
-		"maxOutputTokens": roleCap, "max_output_tokens": roleCap, "max_tokens": roleCap,
+		"maxOutputTokens": roleCap, "max_output_tokens": roleCap,
 		"candidateCount": roleChoices, "candidate_count": roleChoices,
 		"responseSchema": roleSchema, "response_schema": roleSchema, "responseJsonSchema": roleSchema, "response_json_schema": roleSchema,
-		"response_format": roleSchema,
 	}
+	completionArgFields = map[string]role{"max_tokens": roleCap, "response_format": roleSchema}
 )
 
 // The places of the cap, by family.

@@ -70,6 +70,7 @@ func (w *walk) object(fields map[string]role, parent int) {
 	w.enter()
 	n := 0
 	for ; w.more('}', n); n++ {
+		w.peek()
 		from := w.i
 		k := w.key()
 		name := k.raw
@@ -168,7 +169,11 @@ func (w *walk) field(r role, m mark) {
 		c.WantsUsage = w.value().truth()
 		w.mark(m)
 	case roleConfig:
-		w.nested(m, configFields)
+		if w.e.dialect.name == Mistral {
+			w.nested(m, completionArgFields)
+		} else {
+			w.nested(m, configFields)
+		}
 	case roleGenerate:
 		w.nested(m, w.e.fields)
 	case roleMessages:

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -155,7 +156,21 @@ func joinQuery(base, callers string) string {
 		if plain, err := url.QueryUnescape(name); err != nil || plain == "" || plain == "key" || own.Has(plain) {
 			continue
 		}
-		parts = append(parts, part)
+		parts = append(parts, printable(part))
 	}
 	return strings.Join(parts, "&")
+}
+
+// printable escapes what no query may hold as it is.
+func printable(s string) string {
+	odd := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '#' }
+	var b []byte
+	for i := range len(s) {
+		if c := s[i]; odd(c) {
+			b = fmt.Appendf(b, "%%%02X", c)
+		} else {
+			b = append(b, c)
+		}
+	}
+	return string(b)
 }
