@@ -213,7 +213,7 @@ func once(c *http.Client, url string, body []byte) (first time.Duration, err err
 	defer resp.Body.Close()
 	var one [1]byte
 	if _, err := io.ReadFull(resp.Body, one[:]); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("status %d %v: %w", resp.StatusCode, resp.Header, err)
 	}
 	first = time.Since(began)
 	rest, err := io.ReadAll(resp.Body)

@@ -36,6 +36,9 @@ type exchange struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
+	// status is what the agent gets, 0 before; refused says that the word is ours.
+	status  int
+	refused bool
 	// overhead is what the gateway added before the first try went up.
 	overhead time.Duration
 	tried    int            // executed tries
@@ -53,8 +56,6 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 	switch {
 	case f != nil:
 		return f
-	case g.draining.Load():
-		return refuseDraining()
 	case !known:
 		return refuseNotFound("unknown_path", "path %q is none of the gateway's: /v1 (OpenAI), /anthropic, /gemini, /tools/LADDER, or /PROVIDER for one provider", path)
 	}
@@ -190,6 +191,7 @@ func (x *exchange) close() {
 	if x.cancel != nil {
 		x.cancel()
 	}
+	x.g.hooks.ended(x)
 }
 
 // expired reports whether the call has used up the time that the agent gave it.

@@ -48,9 +48,7 @@ type Gateway struct {
 	learned   *estimator
 	seniority *seniority
 	drains    drains
-
-	draining atomic.Bool
-	running  sync.WaitGroup
+	running   inflight
 }
 
 // New makes a gateway that serves at once.
@@ -92,15 +90,7 @@ func (g *Gateway) SetAddresses(a *identity.Addresses) { g.addresses.Store(a) }
 
 // Drain refuses new calls (503, try again) and waits until those that run have ended and are settled, or ctx is over.
 func (g *Gateway) Drain(ctx context.Context) error {
-	g.draining.Store(true)
-	done := make(chan struct{})
-	go func() { g.running.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return g.running.drain(ctx)
 }
 
 // Paths are the first segments of the gateway's own paths; any provider's name is one more.
@@ -122,15 +112,19 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
 	if f := x.open(w, r); f != nil {
 		f.write(w, x.dialect)
-		g.hooks.ended(x, f.status, true)
+		x.status, x.refused = f.status, true
+		g.hooks.ended(x)
 		return
 	}
+	if !g.running.enter() {
+		refuseDraining().write(w, x.dialect)
+		return
+	}
+	defer g.running.leave()
 	if x.endpoint == nil {
 		listModels(w, x.dialect, x.pool.names)
 		return
 	}
-	g.running.Add(1)
-	defer g.running.Done()
 	defer x.close()
 	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
 }

@@ -56,11 +56,11 @@ type Bill struct {
 	Expected int64
 }
 
-func (h *Hooks) ended(x *exchange, status int, refused bool) {
+func (h *Hooks) ended(x *exchange) {
 	if h.Call == nil {
 		return
 	}
-	e := Ended{Status: status, Refused: refused, Tries: x.tried, Overhead: x.overhead}
+	e := Ended{Status: x.status, Refused: x.refused, Tries: x.tried, Overhead: x.overhead}
 	if x.endpoint != nil {
 		e.Endpoint = x.endpoint.Name()
 	}

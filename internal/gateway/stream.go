@@ -14,9 +14,25 @@ import (
 type meteredBody struct {
 	t     *try
 	from  io.ReadCloser
-	space []byte // what prime reads into, given back once it is read
-	held  []byte // passed by the meter and not read yet
-	err   error  // after held
+	space []byte      // what prime reads into, given back once it is read
+	quiet *time.Timer // until the provider has been silent for too long
+	held  []byte      // passed by the meter and not read yet
+	err   error       // after held
+}
+
+func newMeteredBody(t *try, from io.ReadCloser) *meteredBody {
+	b := &meteredBody{t: t, from: from}
+	b.quiet = time.AfterFunc(t.x.settings.IdleTimeout, func() { t.stalled.Store(true); t.cancel() })
+	return b
+}
+
+// read takes what comes next from the provider.
+func (b *meteredBody) read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if n > 0 {
+		b.quiet.Reset(b.t.x.settings.IdleTimeout)
+	}
+	return n, err
 }
 
 // prime reads as far as the first event, so that an error there is still one that another rung can cure. nil: the answer has begun well.
@@ -29,7 +45,7 @@ func (b *meteredBody) prime() *provider.Fault {
 			b.space = make([]byte, copySize)
 			filled = 0
 		}
-		n, err := b.from.Read(b.space[filled:])
+		n, err := b.read(b.space[filled:])
 		out := m.Pass(b.space[filled : filled+n])
 		filled += n
 		b.take(out, err)
@@ -65,7 +81,7 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		if b.err != nil {
 			return 0, b.err
 		}
-		n, err := b.from.Read(p)
+		n, err := b.read(p)
 		out := b.t.meter.Pass(p[:n])
 		if err == nil && len(out) > 0 && &out[0] == &p[0] { // nearly always: nothing was held back or dropped
 			return len(out), nil
@@ -85,6 +101,7 @@ func (b *meteredBody) release() {
 // end settles the lease with the answer's last byte, before the agent can see that byte: what it asks next is decided after.
 func (b *meteredBody) end(err error) error {
 	t := b.t
+	b.quiet.Stop()
 	m := t.meter.Result()
 	whole := errors.Is(err, io.EOF)
 	switch {
@@ -110,7 +127,7 @@ func (b *meteredBody) end(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	outcome := arbiter.OutcomeError
-	if timedOut(err) {
+	if timedOut(err) || t.stalled.Load() {
 		outcome = arbiter.OutcomeTimeout
 	}
 	t.settle(t.bill(outcome), false)
@@ -121,21 +138,22 @@ func (b *meteredBody) end(err error) error {
 func (b *meteredBody) Close() error {
 	if b.t.drained.Load() && !b.t.ended.Load() {
 		b.t.handed = true
-		b.t.x.g.running.Add(1)
+		b.t.x.g.running.stay()
 		go b.drain()
 		return nil
 	}
+	b.quiet.Stop()
 	b.release()
 	return b.from.Close()
 }
 
 // drain reads an answer to its bill although nobody is there to hear it.
 func (b *meteredBody) drain() {
-	defer b.t.x.g.running.Done()
+	defer b.t.x.g.running.leave()
 	p := buffers.Get()
 	defer buffers.Put(p)
 	for b.err == nil {
-		n, err := b.from.Read(p)
+		n, err := b.read(p)
 		b.t.meter.Pass(p[:n])
 		if b.held = nil; err != nil {
 			b.t.meter.Finish()

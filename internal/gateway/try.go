@@ -23,6 +23,7 @@ func (t tries) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := x.run(r.Context())
 	if resp != nil {
 		resp.Request = r
+		x.status, x.refused = resp.StatusCode, resp.Header.Get(headerOrigin) == originArbiter
 	}
 	return resp, err
 }
@@ -103,6 +104,7 @@ type try struct {
 	metering   atomic.Bool // an answer that is billed is coming in
 	gone       atomic.Bool // the agent has left, or the deadline is over
 	lost       atomic.Bool // the lease was revoked
+	stalled    atomic.Bool // the provider fell silent in the middle of its answer
 	drained    atomic.Bool // read on although the agent has left
 	ended      atomic.Bool // settled
 	handed     bool        // settled by whoever drains it
@@ -188,7 +190,7 @@ func (t *try) forward() (*http.Response, next) {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return t.refused(resp)
 	}
-	body := &meteredBody{t: t, from: resp.Body}
+	body := newMeteredBody(t, resp.Body)
 	t.meter = x.endpoint.NewMeter(provider.MeterOptions{
 		ContentType: resp.Header.Get("Content-Type"), Stream: x.call.Stream, StripUsage: t.usageAsked,
 	})
