@@ -193,32 +193,6 @@ func unescaped(s []byte) (n int64) {
 	return n
 }
 
-// shallow says that b nests at most maxNesting deep. The check of gjson recurses without a bound, and a stack that
-// overflows ends the process.
-func shallow(b []byte) bool {
-	const maxNesting = 1000
-	if bytes.Count(b, []byte("["))+bytes.Count(b, []byte("{")) <= maxNesting {
-		return true
-	}
-	depth, inString := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case inString && c == '\\':
-			i++
-		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[', c == '{':
-			if depth++; depth > maxNesting {
-				return false
-			}
-		case c == ']', c == '}':
-			depth--
-		}
-	}
-	return true
-}
-
 // view is b as a string without a copy, for parsing; it must not outlive b.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 

@@ -44,7 +44,7 @@ var anthropic = Dialect{
 		{Name: "anthropic_throttle", Status: []int{429}, Codes: []string{"rate_limit_error"}, Class: Throttle, Until: UntilHint},
 		{Name: "anthropic_overloaded", Status: []int{529}, Class: Overload, Until: UntilBackoff},
 		{Name: "anthropic_overloaded_type", Codes: []string{"overloaded_error"}, Class: Overload, Until: UntilBackoff},
-		{Name: "anthropic_error", Status: []int{500}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "anthropic_error", Status: []int{500}, Class: Provider, Until: UntilBackoff},
 		{Name: "anthropic_timeout", Status: []int{504}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
 		{Name: "anthropic_bytes", Status: []int{413}, Class: Caller, Until: UntilNever},
 		{Name: "anthropic_conflict", Status: []int{409}, Class: Caller, Until: UntilShort},
@@ -52,20 +52,25 @@ var anthropic = Dialect{
 	},
 }
 
-// anthropicLimits reads the trios anthropic-ratelimit-*, anthropic-priority-*, anthropic-fast-* and, on subscription
-// traffic, anthropic-ratelimit-unified-*. Resets are RFC 3339 instants, of the unified ones Unix seconds.
-func anthropicLimits(r reader) (l Limits) {
+// anthropicLimitRows are the trios of the account, of the priority tier and of the fast mode. Resets are RFC 3339 instants.
+var anthropicLimitRows = func() (rows []limitRow) {
 	for _, x := range [...]struct {
 		prefix, scope string
 	}{{"Anthropic-Ratelimit-", ""}, {"Anthropic-Priority-", "priority"}, {"Anthropic-Fast-", "fast"}} {
 		for _, a := range [...]struct {
 			name string
 			dim  arbiter.Dim
-		}{{"requests", arbiter.DimRPM}, {"input-tokens", arbiter.DimInputTPM}, {"output-tokens", arbiter.DimOutputTPM}, {"tokens", arbiter.DimTPM}} {
+		}{{"Requests", arbiter.DimRPM}, {"Input-Tokens", arbiter.DimInputTPM}, {"Output-Tokens", arbiter.DimOutputTPM}, {"Tokens", arbiter.DimTPM}} {
 			p := x.prefix + a.name
-			l.add(r, Limit{Dim: a.dim, Scope: x.scope}, p+"-limit", p+"-remaining", p+"-reset")
+			rows = append(rows, limitRow{Limit{Dim: a.dim, Scope: x.scope}, p + "-Limit", p + "-Remaining", p + "-Reset"})
 		}
 	}
+	return rows
+}()
+
+// anthropicLimits adds what subscription traffic carries: anthropic-ratelimit-unified-*, with resets in Unix seconds.
+func anthropicLimits(r reader) Limits {
+	l := readLimits(r, anthropicLimitRows)
 	for _, span := range [...]string{"5h", "7d"} {
 		p := "Anthropic-Ratelimit-Unified-" + span
 		used, err := strconv.ParseFloat(strings.TrimSpace(r.h.Get(p+"-utilization")), 64)

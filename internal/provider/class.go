@@ -66,13 +66,14 @@ const (
 	UntilMonth            // 00:00 UTC on the first of the next month
 	UntilPacificDay       // midnight in Los Angeles
 	UntilTextDate         // the date in the message
+	UntilUTCDay           // midnight UTC
 )
 
 // Rule is one row of the classification. Every condition that is set must hold; the first rule that holds decides.
 type Rule struct {
 	Name   string   // stable; goes into logs and decision records
 	Status []int    // one of these; none: any error status
-	Codes  []string // one of these equals the error's code, type, status word or details.error_code
+	Codes  []string // one of these equals the error's code, type, status word, exception or the code in its details
 	Types  []string // one of these equals the error's type
 	Text   []string // one of these (lower case) is part of the message: the last resort
 	When   fact     // all of these were found in the body
@@ -101,16 +102,22 @@ type Verdict struct {
 	Message   string // the provider's own sentence, at most 300 bytes; "" when it gave none
 }
 
+// longestThrottle is the longest wait that is still a throttle. Who asks for more (86,400 s and 302,539 s were seen) has
+// run out of something until then.
+const longestThrottle = 15 * time.Minute
+
 // maxErrorBody bounds the body that is decoded; a longer one counts as not JSON.
 const maxErrorBody = 64 << 10
 
-// Classify judges an answer by status, headers and body. Status 0 stands for a call that got no answer at all (refused,
+// Classify judges an answer by status, headers and body. A body is read as JSON only if it is JSON, whatever the status
+// and the content type promise. Status 0 stands for a call that got no answer at all (refused,
 // reset, timed out). A status below 400 is NoError. now places waits that end at an instant.
 func (d *Dialect) Classify(status int, h http.Header, body []byte, now time.Time) Verdict {
 	if status != 0 && status < 400 {
 		return Verdict{}
 	}
 	e := decodeError(body)
+	e.readHeader(h)
 	for _, table := range [...][]Rule{d.rules, anyRules} {
 		for i := range table {
 			if r := &table[i]; r.holds(status, &e) {
@@ -141,7 +148,7 @@ func (r *Rule) holds(status int, e *errorBody) bool {
 func (d *Dialect) verdict(r *Rule, e *errorBody, h reader) Verdict {
 	v := Verdict{
 		Class: r.Class, Dim: r.Dim, Rule: r.Name, Until: r.Until, Grows: r.Grows, Repeats: r.Repeats,
-		Ambiguous: r.Ambiguous, Code: e.code, Message: excerpt(e.message),
+		Ambiguous: r.Ambiguous, Code: e.code, Message: excerpt(e.sentence()),
 	}
 	limits := d.limits(h)
 	if v.Dim == arbiter.DimNone && v.Class == Throttle {
@@ -154,10 +161,17 @@ func (d *Dialect) verdict(r *Rule, e *errorBody, h reader) Verdict {
 		v.Wait = untilMonth(h.wall())
 	case UntilPacificDay:
 		v.Wait = untilPacificDay(h.wall())
+	case UntilUTCDay:
+		v.Wait = untilUTCDay(h.wall())
 	case UntilTextDate:
 		v.Wait, v.Hinted = untilTextDate(e.message, h.wall())
 	case UntilHint, UntilBackoff, UntilShort:
-		if v.Wait, v.Hinted = hint(e, h); !v.Hinted && v.Class == Throttle {
+		v.Wait, v.Hinted = hint(e, h)
+		switch {
+		case v.Class != Throttle:
+		case v.Hinted && v.Wait > longestThrottle && r.When&factRetryWithinHour == 0:
+			v.Class = Exhausted
+		case !v.Hinted:
 			// A reset is when the bucket is FULL again: the longest wait that can be needed, so it comes last.
 			v.Wait, v.Hinted = limits.Wait(v.Dim)
 		}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -25,12 +26,15 @@ const (
 	factNoRetryInfo     //
 	factRetryWithinHour // RetryInfo of at most an hour
 	factRetryBeyondHour
+	factRetryAfter // a header names a wait
 )
 
 // errorBody is an error answer, however it was wrapped.
 type errorBody struct {
-	code, kind, status, detail string // code, type, status word, details.error_code
+	code, kind, status, detail string // code, type, status word, details.error_code or metadata.limit_source
+	exception                  string // Bedrock's, from x-amzn-errortype or __type
 	message, lower             string
+	plain                      string // beginning of a body that is no JSON
 	dim                        arbiter.Dim
 	retryInfo                  time.Duration
 	hasRetryInfo               bool
@@ -39,11 +43,39 @@ type errorBody struct {
 
 // named says whether the body uses word as its code in any of the places where providers put codes.
 func (e *errorBody) named(word string) bool {
-	return word == e.code || word == e.kind || word == e.status || word == e.detail
+	return word == e.code || word == e.kind || word == e.status || word == e.detail || word == e.exception
+}
+
+// readHeader adds what the headers say beside the body: Bedrock's exception and whether there is a wait.
+func (e *errorBody) readHeader(h http.Header) {
+	if name, _, _ := strings.Cut(h.Get("X-Amzn-Errortype"), ":"); name != "" {
+		e.exception = name
+	}
+	if h.Get("Retry-After") != "" || h.Get("Retry-After-Ms") != "" {
+		e.facts |= factRetryAfter
+	}
+}
+
+var (
+	htmlTitle = regexp.MustCompile(`(?is)<title[^>]*>(.*?)</title>`)
+	htmlTag   = regexp.MustCompile(`(?s)<(?:script|style)\b.*?</(?:script|style)>|<[^>]*>`)
+)
+
+// sentence is what the answer says: the message of its JSON, else the title or the text of a page, without its tags.
+func (e *errorBody) sentence() string {
+	if e.plain == "" {
+		return e.message
+	}
+	text := e.plain
+	if title := htmlTitle.FindStringSubmatch(text); title != nil {
+		text = title[1]
+	}
+	return strings.Join(strings.Fields(htmlTag.ReplaceAllString(text, " ")), " ")
 }
 
 // decodeError reads the shapes that are seen: {"error":{...}}, {"error":"text"}, [{"error":{...}}], Mistral's and
-// FastAPI's top-level fields, and Gemini's error that is itself JSON inside error.message. Codes may be numbers.
+// FastAPI's top-level fields, Bedrock's exceptions, and an error that is itself JSON inside error.message. Codes may be
+// numbers.
 func decodeError(body []byte) (e errorBody) {
 	e.facts = factNotJSON | factNoRetryInfo | factNoViolations
 	if len(body) > maxErrorBody {
@@ -51,6 +83,7 @@ func decodeError(body []byte) (e errorBody) {
 	}
 	doc, ok := object(body)
 	if !ok {
+		e.plain = string(body[:min(len(body), 4*maxMessage)])
 		return e
 	}
 	e.facts = e.facts&^factNotJSON | factJSON
@@ -63,8 +96,9 @@ func decodeError(body []byte) (e errorBody) {
 	default:
 		err = doc
 	}
-	if inner := err.Get("message").Str; strings.HasPrefix(strings.TrimSpace(inner), "{") {
-		if nested, ok := object([]byte(inner)); ok && nested.Get("error").IsObject() {
+	// Proxies put the provider's own error into the sentence of theirs, often after a prefix.
+	if inner := err.Get("message").Str; strings.Contains(inner, "{") {
+		if nested, ok := object([]byte(inner[strings.IndexByte(inner, '{'):])); ok && nested.Get("error").IsObject() {
 			err = nested.Get("error")
 		}
 	}
@@ -73,10 +107,15 @@ func decodeError(body []byte) (e errorBody) {
 		e.kind = t
 	}
 	e.status = err.Get("status").String()
-	e.detail = err.Get("details.error_code").String()
+	e.detail = firstOf(err, "details.error_code", "metadata.limit_source").String()
+	if _, name, ok := strings.Cut(doc.Get("__type").Str, "#"); ok {
+		e.exception = name
+	} else {
+		e.exception = doc.Get("__type").Str
+	}
 	e.message = err.Get("message").String()
 	if e.message == "" {
-		e.message = err.Get("detail").String()
+		e.message = firstOf(err, "detail.0.msg", "detail", "Message").String()
 	}
 	e.lower = strings.ToLower(e.message)
 	e.readDetails(err.Get("details"))

@@ -49,9 +49,11 @@ var gemini = Dialect{
 		{Name: "gemini_far", Status: []int{429}, When: factRetryBeyondHour, Class: Exhausted, Until: UntilHint, Default: time.Hour},
 		{Name: "gemini_bare", Status: []int{429}, When: factJSON, Class: Throttle, Until: UntilHint, Default: time.Minute},
 		{Name: "gemini_overloaded", Status: []int{503}, Class: Overload, Until: UntilBackoff},
-		{Name: "gemini_error", Status: []int{500}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+		{Name: "gemini_error", Status: []int{500}, Class: Provider, Until: UntilBackoff},
 		{Name: "gemini_timeout", Status: []int{504}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
 		{Name: "gemini_too_large", Status: []int{400}, Text: []string{"input token count"}, Class: Impossible, Dim: arbiter.DimInputTPM, Until: UntilNever},
+		// A gateway like this one, whose budget is used up: a 403 because Google's SDKs would repeat a 429.
+		{Name: "gemini_budget", Status: []int{403}, Codes: []string{"RESOURCE_EXHAUSTED"}, Class: Exhausted, Until: UntilHint},
 		{Name: "gemini_key", Status: []int{400}, Text: []string{"api key not valid"}, Class: Auth, Until: UntilOperator},
 		{Name: "gemini_precondition", Status: []int{400, 403}, Codes: []string{"FAILED_PRECONDITION", "PERMISSION_DENIED"}, Class: Auth, Until: UntilOperator},
 	},

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -69,29 +70,124 @@ func (l Limits) Exhausted() arbiter.Dim {
 	return arbiter.DimNone
 }
 
-// add reads one trio of headers into the list; an empty header name stands for a member that the provider never sends.
-func (l *Limits) add(r reader, x Limit, limit, remaining, reset string) {
-	var known bool
+// limitRow says under which names a dialect states one limit; "" for a member that it never sends.
+type limitRow struct {
+	lim                     Limit
+	limit, remaining, reset string
+}
+
+func readLimits(r reader, rows []limitRow) (l Limits) {
+	for i := range rows {
+		if x, ok := rows[i].read(r); ok {
+			l.List = append(l.List, x)
+		}
+	}
+	return l
+}
+
+// read reads one trio. ok is false when neither limit nor remaining is there, or one of them is negative.
+func (row *limitRow) read(r reader) (x Limit, ok bool) {
+	x = row.lim
 	x.Limit, x.Remaining = -1, -1
 	for _, f := range [...]struct {
 		header string
 		into   *int64
-	}{{limit, &x.Limit}, {remaining, &x.Remaining}} {
+	}{{row.limit, &x.Limit}, {row.remaining, &x.Remaining}} {
 		n, err := strconv.ParseInt(strings.TrimSpace(r.h.Get(f.header)), 10, 64)
 		switch {
 		case err != nil:
 		case n < 0:
-			return
+			return Limit{}, false
 		default:
-			*f.into, known = min(n, maxCount), true
+			*f.into, ok = min(n, maxCount), true
 		}
 	}
-	if !known {
-		return
+	if !ok {
+		return Limit{}, false
 	}
-	x.Reset, x.HasReset = ParseWait(r.h.Get(reset), r.wall())
+	x.Reset, x.HasReset = ParseWait(r.h.Get(row.reset), r.wall())
 	if x.HasReset && x.Reset == 0 && x.Remaining >= 0 && x.Remaining < x.Limit {
 		x.HasReset = false // "full in 0 s" and "not full" cannot both be true
 	}
-	l.List = append(l.List, x)
+	return x, true
+}
+
+// SetLimits writes limits in the header format of the dialect: those of OpenAI with durations, of Anthropic with instants,
+// of Mistral with seconds. Where h states the same limit already, the tighter of the two stays whole: the one with less
+// remaining. A limit that the dialect has no header for is left out; Gemini has none at all. A daily number of requests
+// goes where requests go. now places instants where h has no Date. Resets are rounded up.
+func (d *Dialect) SetLimits(h http.Header, l []Limit, now time.Time) {
+	r := reader{h, now}
+	for _, x := range l {
+		if x.Limit < 0 && x.Remaining < 0 {
+			continue
+		}
+		row := d.limitRow(x)
+		if row == nil {
+			continue
+		}
+		if theirs, ok := row.read(r); ok && !x.tighter(theirs) {
+			continue
+		}
+		put := func(name, value string, known bool) {
+			switch {
+			case name == "":
+			case known:
+				h.Set(name, value)
+			default:
+				h.Del(name)
+			}
+		}
+		put(row.limit, strconv.FormatInt(x.Limit, 10), x.Limit >= 0)
+		put(row.remaining, strconv.FormatInt(x.Remaining, 10), x.Remaining >= 0)
+		put(row.reset, d.formatReset(max(x.Reset, 0), r.wall()), x.HasReset)
+	}
+}
+
+// limitRow is where the dialect states a limit like x; nil when it has no place for it.
+func (d *Dialect) limitRow(x Limit) *limitRow {
+	var rows []limitRow
+	switch d.name {
+	case OpenAI, HTTP:
+		rows = openAILimitRows
+	case Anthropic:
+		rows = anthropicLimitRows
+	case Mistral:
+		rows = mistralLimitRows
+	}
+	if x.Dim == arbiter.DimRPD {
+		x.Dim, x.Per = arbiter.DimRPM, 0
+	}
+	for i := range rows {
+		row := &rows[i].lim
+		if row.Dim == x.Dim && row.Scope == x.Scope && (row.Per == x.Per || row.Per == 0 || x.Per == 0) {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+// tighter says whether x leaves less than y. What is not stated leaves anything.
+func (x Limit) tighter(y Limit) bool {
+	if c := cmp.Compare(uint64(x.Remaining), uint64(y.Remaining)); c != 0 { // -1 is the largest
+		return c < 0
+	}
+	if c := cmp.Compare(uint64(x.Limit), uint64(y.Limit)); c != 0 {
+		return c < 0
+	}
+	return x.HasReset && (!y.HasReset || x.Reset > y.Reset)
+}
+
+func (d *Dialect) formatReset(in time.Duration, wall time.Time) string {
+	switch d.name {
+	case Anthropic:
+		t := wall.Add(in)
+		if whole := t.Truncate(time.Second); whole.Before(t) {
+			t = whole.Add(time.Second)
+		}
+		return t.UTC().Format(time.RFC3339)
+	case Mistral:
+		return strconv.FormatInt(int64((in+time.Second-1)/time.Second), 10)
+	}
+	return ((in + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()
 }

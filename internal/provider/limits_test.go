@@ -1,10 +1,13 @@
 package provider
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
@@ -138,4 +141,131 @@ func TestCredentialSlots(t *testing.T) {
 	if d, _ := Lookup("google"); d.Name() != Gemini {
 		t.Error("google is not gemini")
 	}
+}
+
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	full := func(dim arbiter.Dim, limit, remaining int64, reset time.Duration) Limit {
+		return Limit{Dim: dim, Limit: limit, Remaining: remaining, Reset: reset, HasReset: true}
+	}
+	for _, c := range []struct {
+		name, dialect string
+		h             map[string]string
+		ours          []Limit
+		want          map[string]string
+	}{
+		{"nothing there", OpenAI, nil, []Limit{full(arbiter.DimRPM, 60, 59, time.Second), full(arbiter.DimTPM, 1000, 0, 252*time.Second)}, map[string]string{
+			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59", "x-ratelimit-reset-requests": "1s",
+			"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "4m12s",
+		}},
+		{"theirs is tighter", OpenAI, map[string]string{"x-ratelimit-limit-tokens": "900", "x-ratelimit-remaining-tokens": "5", "x-ratelimit-reset-tokens": "12ms"},
+			[]Limit{full(arbiter.DimTPM, 1000, 6, time.Second)},
+			map[string]string{"x-ratelimit-limit-tokens": "900", "x-ratelimit-remaining-tokens": "5", "x-ratelimit-reset-tokens": "12ms"}},
+		{"ours is tighter", OpenAI, map[string]string{"x-ratelimit-limit-tokens": "900", "x-ratelimit-remaining-tokens": "500", "x-ratelimit-reset-tokens": "12ms"},
+			[]Limit{{Dim: arbiter.DimTPM, Limit: 1000, Remaining: 6}},
+			map[string]string{"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "6"}},
+		{"theirs is not known", OpenAI, map[string]string{"x-ratelimit-limit-tokens": "-1", "x-ratelimit-remaining-tokens": "-1", "x-ratelimit-reset-tokens": "0"},
+			[]Limit{full(arbiter.DimTPM, 1000, 999, 1500*time.Microsecond)},
+			map[string]string{"x-ratelimit-limit-tokens": "1000", "x-ratelimit-remaining-tokens": "999", "x-ratelimit-reset-tokens": "2ms"}},
+		{"the tighter of two of ours", OpenAI, nil, []Limit{full(arbiter.DimRPM, 60, 40, time.Second), full(arbiter.DimRPD, 1000, 3, time.Hour)},
+			map[string]string{"x-ratelimit-limit-requests": "1000", "x-ratelimit-remaining-requests": "3", "x-ratelimit-reset-requests": "1h0m0s"}},
+		{"no header for it", OpenAI, nil, []Limit{full(arbiter.DimInputTPM, 1, 1, 0), full(arbiter.DimSlots, 1, 1, 0), {Dim: arbiter.DimTPM, Limit: -1, Remaining: -1}}, nil},
+		{"instants by their clock", Anthropic, map[string]string{"date": "Sat, 25 Jul 2026 11:59:50 GMT", "anthropic-ratelimit-input-tokens-limit": "9"},
+			[]Limit{full(arbiter.DimInputTPM, 20000, 19000, 3100*time.Millisecond), full(arbiter.DimRPM, 50, 0, time.Minute)}, map[string]string{
+				"date":                                   "Sat, 25 Jul 2026 11:59:50 GMT",
+				"anthropic-ratelimit-input-tokens-limit": "20000", "anthropic-ratelimit-input-tokens-remaining": "19000", "anthropic-ratelimit-input-tokens-reset": "2026-07-25T11:59:54Z",
+				"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "2026-07-25T12:00:50Z",
+			}},
+		{"seconds", Mistral, nil, []Limit{full(arbiter.DimTPM, 10, 5, 1500*time.Millisecond), {Dim: arbiter.DimTPM, Per: month, Limit: 7, Remaining: 6}}, map[string]string{
+			"x-ratelimit-limit-tokens-minute": "10", "x-ratelimit-remaining-tokens-minute": "5", "x-ratelimit-reset-tokens-minute": "2",
+			"x-ratelimit-limit-tokens-month": "7", "x-ratelimit-remaining-tokens-month": "6",
+		}},
+		{"none at all", Gemini, nil, []Limit{full(arbiter.DimTPM, 1, 1, 0)}, nil},
+	} {
+		h, want := http.Header{}, http.Header{}
+		for k, v := range c.h {
+			h.Set(k, v)
+		}
+		for k, v := range c.want {
+			want.Set(k, v)
+		}
+		dialect(t, c.dialect).SetLimits(h, c.ours, noon)
+		if !maps.EqualFunc(h, want, slices.Equal) {
+			t.Errorf("%s/%s:\ngot  %v\nwant %v", c.dialect, c.name, h, want)
+		}
+	}
+}
+
+// SetLimits is undone by Limits, and changes nothing that it is given back. What is written is never looser than either.
+func TestSetLimitsIsTheInverseOfLimits(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom([]string{OpenAI, Anthropic, Mistral}).Draw(t, "dialect")
+		d, _ := Lookup(name)
+		rows := map[string][]limitRow{OpenAI: openAILimitRows[:3], Anthropic: anthropicLimitRows, Mistral: mistralLimitRows[:3]}[name]
+		draw := func(label string) (list []Limit) {
+			for i := range rows {
+				if !rapid.Bool().Draw(t, label) {
+					continue
+				}
+				x := rows[i].lim
+				x.Limit = rapid.Int64Range(0, maxCount).Draw(t, "limit")
+				x.Remaining = rapid.Int64Range(0, x.Limit).Draw(t, "remaining")
+				if x.HasReset = rapid.Bool().Draw(t, "has reset"); x.HasReset {
+					x.Reset = time.Duration(rapid.IntRange(1, 86400).Draw(t, "reset")) * time.Second
+				}
+				list = append(list, x)
+			}
+			return list
+		}
+		ours := draw("ours")
+		h := http.Header{}
+		d.SetLimits(h, ours, noon)
+		got := d.Limits(h, noon)
+		if !slices.Equal(got.List, ours) {
+			t.Fatalf("%v\ngave %+v\nwant %+v", h, got.List, ours)
+		}
+		before := h.Clone()
+		d.SetLimits(h, got.List, noon)
+		if !maps.EqualFunc(h, before, slices.Equal) {
+			t.Fatalf("%v became %v", before, h)
+		}
+		more := draw("more")
+		d.SetLimits(h, more, noon)
+		for _, x := range d.Limits(h, noon).List {
+			for _, y := range slices.Concat(ours, more) {
+				if y.Dim == x.Dim && y.Scope == x.Scope && y.Per == x.Per && y.tighter(x) {
+					t.Fatalf("%+v is looser than %+v", x, y)
+				}
+			}
+		}
+	})
+}
+
+// Headers may hold anything; what is made of them can be written and read again.
+func FuzzLimits(f *testing.F) {
+	f.Add("60", "59", "1s")
+	f.Add("-1", "-1", "0")
+	f.Add("1e9", " 7 ", "2026-07-25T12:00:30Z")
+	f.Add("9223372036854775807", "0", "23h47m36.648s")
+	f.Fuzz(func(t *testing.T, limit, remaining, reset string) {
+		for name, row := range map[string]limitRow{OpenAI: openAILimitRows[1], Anthropic: anthropicLimitRows[0], Mistral: mistralLimitRows[0]} {
+			h := http.Header{row.limit: {limit}, row.remaining: {remaining}, row.reset: {reset}}
+			d := dialect(t, name)
+			l := d.Limits(h, noon)
+			if len(l.List) == 0 {
+				continue
+			}
+			x := l.List[0]
+			if x.Limit < -1 || x.Remaining < -1 || x.Reset < 0 {
+				t.Fatalf("%v: %+v", h, x)
+			}
+			again := http.Header{}
+			d.SetLimits(again, l.List, noon)
+			y := d.Limits(again, noon).List
+			if len(y) != 1 || y[0].Limit != x.Limit || y[0].Remaining != x.Remaining || y[0].HasReset && (y[0].Reset < x.Reset || y[0].Reset >= x.Reset+time.Second) {
+				t.Fatalf("%v gave %+v, then %v gave %+v", h, x, again, y)
+			}
+		}
+	})
 }

@@ -369,7 +369,7 @@ func (m *Meter) finishBody() []byte {
 // document parses one JSON object, or the first element of an array if it is one (Vertex wraps its errors so). The
 // result is a view of b: what is kept of it must be cloned.
 func document(b []byte) (gjson.Result, bool) {
-	if len(b) == 0 || b[0] != '{' && b[0] != '[' || !shallow(b) || !gjson.ValidBytes(b) {
+	if len(b) == 0 || b[0] != '{' && b[0] != '[' || !ValidJSON(b) {
 		return gjson.Result{}, false
 	}
 	doc := gjson.Parse(view(b))

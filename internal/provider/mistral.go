@@ -31,26 +31,27 @@ var mistral = Dialect{
 		// Backend capacity, whatever the status says: not our limit.
 		{Name: "mistral_capacity", Status: []int{429, 503}, Text: []string{"service tier capacity exceeded"}, Class: Overload, Until: UntilBackoff},
 		{Name: "mistral_capacity_code", Status: []int{429, 503}, Codes: []string{"3505"}, Class: Overload, Until: UntilBackoff},
+		{Name: "mistral_unavailable", Status: []int{503}, Codes: []string{"service_unavailable"}, Class: Overload, Until: UntilBackoff},
 		{Name: "mistral_month", Status: []int{401, 402, 403}, Text: []string{"monthly limit", "inactive subscription"}, Class: Exhausted, Until: UntilOperator},
 	},
 }
 
-// mistralLimits reads the three generations of names. Only the oldest states resets, in whole seconds.
-func mistralLimits(r reader) (l Limits) {
-	const month = 30 * 24 * time.Hour
-	for _, x := range [...]struct {
-		limit, remaining, reset string
-		lim                     Limit
-	}{
-		{"X-Ratelimit-Limit-Req-Minute", "X-Ratelimit-Remaining-Req-Minute", "X-Ratelimit-Reset-Req-Minute", Limit{Dim: arbiter.DimRPM, Per: time.Minute}},
-		{"X-Ratelimit-Limit-Tokens-Minute", "X-Ratelimit-Remaining-Tokens-Minute", "X-Ratelimit-Reset-Tokens-Minute", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
-		{"X-Ratelimit-Limit-Tokens-Month", "X-Ratelimit-Remaining-Tokens-Month", "X-Ratelimit-Reset-Tokens-Month", Limit{Dim: arbiter.DimTPM, Per: month}},
-		{"X-Ratelimitbysize-Limit-Minute", "X-Ratelimitbysize-Remaining-Minute", "", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
-		{"X-Ratelimitbysize-Limit-Month", "X-Ratelimitbysize-Remaining-Month", "", Limit{Dim: arbiter.DimTPM, Per: month}},
-		{"Ratelimitbysize-Limit", "Ratelimitbysize-Remaining", "Ratelimitbysize-Reset", Limit{Dim: arbiter.DimTPM, Per: time.Minute}},
-	} {
-		l.add(r, x.lim, x.limit, x.remaining, x.reset)
-	}
+// mistralLimitRows are the three generations of names. Only the oldest states resets for sure, in whole seconds.
+var mistralLimitRows = []limitRow{
+	{Limit{Dim: arbiter.DimRPM, Per: time.Minute}, "X-Ratelimit-Limit-Req-Minute", "X-Ratelimit-Remaining-Req-Minute", "X-Ratelimit-Reset-Req-Minute"},
+	{Limit{Dim: arbiter.DimTPM, Per: time.Minute}, "X-Ratelimit-Limit-Tokens-Minute", "X-Ratelimit-Remaining-Tokens-Minute", "X-Ratelimit-Reset-Tokens-Minute"},
+	{Limit{Dim: arbiter.DimTPM, Per: month}, "X-Ratelimit-Limit-Tokens-Month", "X-Ratelimit-Remaining-Tokens-Month", "X-Ratelimit-Reset-Tokens-Month"},
+	{Limit{Dim: arbiter.DimTPM, Per: time.Minute}, "X-Ratelimitbysize-Limit-Minute", "X-Ratelimitbysize-Remaining-Minute", ""},
+	{Limit{Dim: arbiter.DimTPM, Per: month}, "X-Ratelimitbysize-Limit-Month", "X-Ratelimitbysize-Remaining-Month", ""},
+	{Limit{Dim: arbiter.DimTPM, Per: time.Minute}, "Ratelimitbysize-Limit", "Ratelimitbysize-Remaining", "Ratelimitbysize-Reset"},
+}
+
+// month is the length of Mistral's window of a month, near enough to tell it from a minute.
+const month = 30 * 24 * time.Hour
+
+// mistralLimits adds what the call was charged.
+func mistralLimits(r reader) Limits {
+	l := readLimits(r, mistralLimitRows)
 	for _, name := range [...]string{"X-Ratelimit-Tokens-Query-Cost", "Ratelimitbysize-Query-Cost"} {
 		if n, err := strconv.ParseInt(strings.TrimSpace(r.h.Get(name)), 10, 64); err == nil && n > 0 {
 			l.Cost = min(n, maxCount)

@@ -32,30 +32,29 @@ var openai = Dialect{
 			Class: Throttle, Dim: arbiter.DimTPM, Until: UntilHint},
 		{Name: "openai_requests", Status: []int{429}, Codes: []string{"rate_limit_exceeded"}, Types: []string{"requests"},
 			Class: Throttle, Dim: arbiter.DimRPM, Until: UntilHint},
+		{Name: "azure_demand", Status: []int{429}, Text: []string{"high demand"}, Class: Overload, Until: UntilBackoff},
+		{Name: "openrouter_wait", Status: []int{402}, When: factRetryAfter, Class: Throttle, Until: UntilHint},
+		{Name: "openrouter_in_flight", Status: []int{402}, Codes: []string{"openrouter_in_flight_budget"}, Class: Throttle, Until: UntilHint},
+		{Name: "groq_flex", Status: []int{498}, Class: Overload, Until: UntilBackoff},
 		{Name: "openai_flex", Status: []int{429}, Text: []string{"resource unavailable"}, Class: Overload, Until: UntilBackoff},
 		{Name: "openai_overloaded", Status: []int{503}, Codes: []string{"server_is_overloaded", "service_unavailable_error",
 			"slow_down"}, Class: Overload, Until: UntilHint},
+		{Name: "openai_overloaded_text", Status: []int{503}, Text: []string{"overloaded", "too busy"}, Class: Overload, Until: UntilHint},
 		{Name: "openai_content", Status: []int{400}, Codes: []string{"content_filter", "content_policy_violation"},
 			Class: Policy, Until: UntilNever},
 	},
 }
 
-// openAILimits reads x-ratelimit-{limit,remaining,reset}-{requests,tokens,project-tokens}. The length of the window is
-// not in the headers: requests are per minute at OpenAI and per day at Groq. Other x-ratelimit-* names are
-// informative only.
-func openAILimits(r reader) (l Limits) {
-	for _, x := range [...]struct {
-		name string
-		lim  Limit
-	}{
-		{"requests", Limit{Dim: arbiter.DimRPM}},
-		{"tokens", Limit{Dim: arbiter.DimTPM}},
-		{"project-tokens", Limit{Dim: arbiter.DimTPM, Scope: "project"}},
-	} {
-		l.add(r, x.lim, "X-Ratelimit-Limit-"+x.name, "X-Ratelimit-Remaining-"+x.name, "X-Ratelimit-Reset-"+x.name)
-	}
-	return l
+// openAILimitRows: the length of a window is not in the headers: requests are per minute at OpenAI and per day at Groq. The
+// bare names are OpenRouter's and count requests. Other x-ratelimit-* names are informative only.
+var openAILimitRows = []limitRow{
+	{Limit{Dim: arbiter.DimRPM}, "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
+	{Limit{Dim: arbiter.DimTPM}, "X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
+	{Limit{Dim: arbiter.DimTPM, Scope: "project"}, "X-Ratelimit-Limit-Project-Tokens", "X-Ratelimit-Remaining-Project-Tokens", "X-Ratelimit-Reset-Project-Tokens"},
+	{Limit{Dim: arbiter.DimRPM, Scope: "bare"}, "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset"},
 }
+
+func openAILimits(r reader) Limits { return readLimits(r, openAILimitRows) }
 
 // openAIRoutes is what OpenAI and the servers that speak like it are asked for. Batches and realtime sessions are not in
 // it: one call of theirs cannot be metered.

@@ -10,15 +10,25 @@ import (
 // anyRules are tried after a dialect's own. The last one holds for every answer.
 var anyRules = []Rule{
 	{Name: "no_answer", Status: []int{0}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
+	{Name: "bedrock_day", Status: []int{429}, Codes: []string{"ThrottlingException"}, Text: []string{"too many tokens per day"}, Class: Exhausted, Until: UntilUTCDay},
+	{Name: "bedrock_throttle", Status: []int{429}, Codes: []string{"ThrottlingException", "throttlingException"}, Class: Throttle, Until: UntilHint},
+	{Name: "bedrock_not_ready", Status: []int{429}, Codes: []string{"ModelNotReadyException"}, Class: Overload, Until: UntilBackoff},
+	{Name: "bedrock_unavailable", Status: []int{503}, Codes: []string{"ServiceUnavailableException", "serviceUnavailableException"}, Class: Overload, Until: UntilBackoff},
+	{Name: "bedrock_quota", Status: []int{400}, Codes: []string{"ServiceQuotaExceededException"}, Class: Exhausted, Until: UntilOperator},
+	{Name: "bedrock_model", Status: []int{424}, Class: Provider, Until: UntilBackoff},
 	{Name: "any_payment", Status: []int{402}, Class: Exhausted, Until: UntilOperator},
 	{Name: "any_credential", Status: []int{401, 403}, Class: Auth, Until: UntilOperator},
 	{Name: "any_request", Status: []int{400, 404, 413, 422}, Class: Caller, Until: UntilNever},
+	{Name: "any_conflict", Status: []int{409}, Class: Caller, Until: UntilShort},
 	{Name: "any_timeout", Status: []int{408}, Class: Provider, Until: UntilShort, Ambiguous: true},
+	// Somebody in between gave up on a provider that may be working still. Any other 5xx is an answer: it says that the
+	// call was not carried out, and nothing is billed for it.
+	{Name: "gateway_timeout", Status: []int{504, 520, 524}, Class: Provider, Until: UntilBackoff, Ambiguous: true},
 	// HTML, plain text or nothing: an edge proxy speaks, and does not say which limit.
 	{Name: "edge_throttle", Status: []int{429}, When: factNotJSON, Class: Throttle, Until: UntilHint, Default: 30 * time.Second},
 	{Name: "any_throttle", Status: []int{429}, Class: Throttle, Until: UntilHint},
 	{Name: "any_caller", Status: otherClientErrors(), Class: Caller, Until: UntilNever},
-	{Name: "any_provider", Class: Provider, Until: UntilBackoff, Ambiguous: true},
+	{Name: "any_provider", Class: Provider, Until: UntilBackoff},
 }
 
 // otherClientErrors is every 4xx; the rules above have taken theirs by then.
@@ -34,6 +44,11 @@ func otherClientErrors() []int {
 func untilMonth(now time.Time) time.Duration {
 	now = now.UTC()
 	return time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC).Sub(now)
+}
+
+// untilUTCDay is the time to the next midnight UTC.
+func untilUTCDay(now time.Time) time.Duration {
+	return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
 }
 
 // untilPacificDay is the time to the next midnight in Los Angeles. A machine without a zone database gets standard
