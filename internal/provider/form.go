@@ -82,6 +82,7 @@ func nextBoundary(b, mark []byte) int {
 func (w *walk) formPart(from, to int) (why string) {
 	part := w.plan.body[from:to]
 	var name, contentType string
+	isFile := false
 	at := 0
 	for {
 		end := bytes.Index(part[at:], []byte("\r\n"))
@@ -106,6 +107,7 @@ func (w *walk) formPart(from, to int) (why string) {
 				return "a part has a bad Content-Disposition"
 			}
 			name = params["name"]
+			_, isFile = params["filename"]
 		case "content-type":
 			contentType = strings.TrimSpace(val)
 		case "content-transfer-encoding":
@@ -119,7 +121,11 @@ func (w *walk) formPart(from, to int) (why string) {
 	}
 	content := part[at:]
 	v := value{kind: '"', text: text{raw: content, n: len(content)}}
-	switch w.e.fields[name] {
+	r := w.e.fields[name]
+	if isFile && r != roleNone && r != roleContent {
+		return "a field is sent as a file"
+	}
+	switch r {
 	case roleModel:
 		w.c.Model = string(content)
 		w.plan.marks = append(w.plan.marks, mark{role: roleModel, parent: -1, from: from + at, to: to})
