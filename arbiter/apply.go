@@ -52,6 +52,10 @@ func (s *State) Apply(f *Fact) {
 			hold = &r.exhausted
 		}
 		s.set(hold, max(*hold, f.At)) // a later, shorter hint never shortens a longer one
+		if f.Health.Factor > 0 {
+			s.set(&r.cut, int64(Whole-f.Health.Factor))
+			s.set(&r.cutAt, s.now)
+		}
 		s.throttleEvent(f, *hold)
 	case FactBreakerMoved:
 		s.moveBreaker(f.Rung, f.Lease, f.Health)
@@ -171,6 +175,7 @@ func (s *State) applyCommit(f *Fact) {
 	s.dueAt(slot, l, e.Forget)
 	if e.Outcome == OutcomeOK || e.Outcome == OutcomeUnset {
 		s.observe(&s.rungs.at(l.rung).latency, e.Latency)
+		s.regrow(s.rungs.at(l.rung), l)
 	}
 	if exact {
 		s.learnFresh(s.rungs.at(l.rung), &e.Usage)
@@ -239,7 +244,8 @@ func (s *State) applyUnattributed(f *Fact) {
 
 // moveBreaker brings a rung's breaker where a fact, or an end that time brought, says.
 func (s *State) moveBreaker(rung uint32, lease LeaseID, h HealthFact) {
-	b := &s.rungs.at(rung).breaker
+	r := s.rungs.at(rung)
+	b := &r.breaker
 	low, high := splitID(h.Probe)
 	s.set(&b.probeLow, low)
 	s.set(&b.probeHigh, high)
@@ -253,6 +259,12 @@ func (s *State) moveBreaker(rung uint32, lease LeaseID, h HealthFact) {
 	s.set(&b.failures, h.Failures)
 	s.set(&b.until, h.Until)
 	s.set(&b.epoch, h.Epoch)
+	switch {
+	case h.Ramp > 0:
+		s.startRamp(r, h.Ramp, moved)
+	case moved && r.ramp.part != 0:
+		s.set(&r.ramp.part, 0)
+	}
 	if moved {
 		s.set(&b.moved, s.now)
 		s.rungEvent(EventBreaker, rung, Event{Lease: lease, State: h.State, Until: h.Until})

@@ -84,14 +84,14 @@ func (s *State) providerHeadroom(p *providerRules) (best PPM, up bool) {
 
 // windowHeadroom is the smallest free part of a rung's rate windows; slots are not a rate.
 func (s *State) windowHeadroom(r *rungRules) PPM {
-	least := Whole
+	least, rung := Whole, s.rungs.at(r.number)
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		if !g.dim.paced() {
 			continue
 		}
 		used, held := s.load(g)
-		least = min(least, Whole-min(ratio(used+held, g.ceiling), Whole))
+		least = min(least, Whole-min(ratio(used+held, rung.inForce(g)), Whole))
 	}
 	return least
 }

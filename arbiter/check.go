@@ -69,6 +69,12 @@ func (s *State) Check() error {
 			return fmt.Errorf("period %d: %w", b.number, err)
 		}
 	}
+	for i := range s.rungs.n {
+		r := s.rungs.at(i)
+		if !r.plausible() || r.ramp.part != 0 && BreakerState(r.breaker.state) != BreakerClosed {
+			return fmt.Errorf("rung %d: ramp %+v, %d millionths cut, breaker %s", i, r.ramp, r.cut, BreakerState(r.breaker.state))
+		}
+	}
 	for i := range s.meters.n {
 		m := s.meters.at(i)
 		var in int64

@@ -311,7 +311,7 @@ func (s *State) findOnLadder(q *request, d *Decision) (excepted bool) {
 		}
 		c.tier = r.tier
 		c.narrow = s.rateHeadroom(c.rules, c.health) < narrowHeadroom || s.budgetHeadroom(c.rules) < narrowHeadroom
-		if c.score = r.rankOf(spot); q.Provider != "" && q.Provider == s.rules.providers[c.rules.provider].name {
+		if c.score = r.rankOf(spot, s.ramped(s.rungs.at(r.number))); q.Provider != "" && q.Provider == s.rules.providers[c.rules.provider].name {
 			c.score = 1 // above every rank: the wish decides inside a tier
 		}
 	}
@@ -388,11 +388,11 @@ func (s *State) rateHeadroom(r *rungRules, h health) PPM {
 	if h.reason != ReasonNone || h.probe {
 		return 0
 	}
-	least := Whole
+	least, rung := Whole, s.rungs.at(r.number)
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		used, held := s.load(g)
-		least = min(least, Whole-min(ratio(used+held, g.ceiling), Whole))
+		least = min(least, Whole-min(ratio(used+held, rung.inForce(g)), Whole))
 	}
 	return least
 }

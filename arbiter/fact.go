@@ -98,4 +98,8 @@ type HealthFact struct {
 	Dim   Dim
 	// Exhausted shuts the rung for money or daily quota, not for load.
 	Exhausted bool
+	// Ramp is the part of its ceilings from which a rung that was open grows back; 0 begins no ramp.
+	Ramp PPM
+	// Factor is the part of its ceilings that a throttle leaves in force; 0 leaves it as it is.
+	Factor PPM
 }

@@ -99,6 +99,10 @@ func (w *writer) health(h *HealthFact) {
 	w.id(h.Probe)
 	w.uint(uint64(h.Dim))
 	w.bool(h.Exhausted)
+	if h.Ramp != 0 || h.Factor != 0 { // facts of before have no such fields
+		w.uint(uint64(h.Ramp))
+		w.uint(uint64(h.Factor))
+	}
 }
 
 // DecodeFact reads what AppendFact wrote into f. lookup gives the string with a number in the entry's table. It fails with ErrCorrupt;
@@ -201,4 +205,9 @@ func (r *reader) usage(u *Usage) {
 func (r *reader) health(h *HealthFact) {
 	h.State, h.Failures, h.Until, h.Epoch = BreakerState(r.small(uint64(BreakerProbing))), r.int(), r.int(), r.int()
 	h.Probe, h.Dim, h.Exhausted = r.id(), Dim(r.small(uint64(dimCount)-1)), r.bool()
+	if len(r.b) > 0 {
+		if h.Ramp, h.Factor = PPM(r.small(uint64(Whole))), PPM(r.small(uint64(Whole))); h.Ramp == 0 && h.Factor == 0 {
+			r.fail()
+		}
+	}
 }

@@ -92,12 +92,17 @@ func (r *rungRules) ceiling(dim Dim) (least int64) {
 // rankOf ranks a rung for a task by weighted rendezvous hashing (R. Schindelhauer, G. Schomaker, Weighted Distributed Hash Tables, 2005;
 // highest random weight: D. Thaler, C. Ravishankar, 1998): each rung draws u, uniform in (0, 1], from a hash of task and rung, and the
 // smallest −log2(u)/weight wins. A rung is then first for a part of the tasks that is its part of the sum of weights, and when it drops out
-// its tasks go to the others by their weights while no other task moves. The result is negated: the higher, the better.
-func (l *ladderRung) rankOf(task uint64) int64 {
+// its tasks go to the others by their weights while no other task moves. A rung on its ramp weighs as much less as it may do, in powers of
+// two, so that each of its tasks comes home once. The result is negated: the higher, the better.
+func (l *ladderRung) rankOf(task uint64, ramped PPM) int64 {
 	if l.weight == 0 {
 		return 0
 	}
-	return -(minusLog2(mix(task^l.seed)) << 32 / l.weight)
+	weight := l.weight
+	for part := Whole; part > ramped && weight > 1; part /= 2 {
+		weight /= 2
+	}
+	return -(minusLog2(mix(task^l.seed)) << 32 / weight)
 }
 
 // logBits are the binary places of minusLog2: 64 in front of the point and these behind it stay below 2³¹.

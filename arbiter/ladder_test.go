@@ -304,7 +304,11 @@ func naiveLadder(s *State, q *Request) (name string, probe bool) {
 			x.narrow = s.rateHeadroom(rr, h) < Whole/20 || s.budgetHeadroom(rr) < Whole/20
 			u := (float64(mix((&request{Request: q}).spot()^mix(tombKey(KindProvider, r.Provider+"\x00"+r.Model)))) + 1) / math.Exp2(64)
 			if len(rungs) > 1 {
-				x.rank = -math.Log(u) / naiveWeight(p, rungs, r)
+				weight := naiveWeight(p, rungs, r)
+				for part := Whole; part > s.ramped(s.rungs.at(number)); part /= 2 {
+					weight /= 2
+				}
+				x.rank = -math.Log(u) / weight
 			}
 			places = append(places, x)
 		}

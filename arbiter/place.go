@@ -166,6 +166,7 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 	for i := range r.gauges {
 		s.examineGauge(q, &r.gauges[i], r, whole, &v)
 	}
+	s.examineRamp(r, whole, &v)
 
 	b := s.current()
 	tokens := c.input + output
@@ -192,18 +193,24 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 // examineGauge asks one ceiling: window sum, pace, slots or day.
 func (s *State) examineGauge(q *request, g *gauge, r *rungRules, c counted, v *verdict) {
 	x := g.amount(c)
-	ceiling := g.ceiling - s.rules.rateAbove[q.priority].share(g.ceiling)
+	rung, reserve := s.rungs.at(r.number), s.rules.rateAbove[q.priority]
+	most := g.ceiling - reserve.share(g.ceiling)
+	inForce := rung.inForce(g)
+	ceiling := inForce - reserve.share(inForce)
 	used, held := s.load(g)
+	if used+held == 0 { // a cut below the size of one call must not shut it out for good
+		ceiling = max(ceiling, min(x, most))
+	}
 	var at int64
 	reason := Reason(g.dim)
 	switch {
-	case x > ceiling:
-		reason, at = ReasonTooLarge, never
+	case x > most:
+		reason, at, ceiling = ReasonTooLarge, never, most
 	case g.dim == DimSlots:
 		if held+1 <= ceiling {
 			return
 		}
-		at = s.now + s.rungs.at(r.number).callTime()
+		at = s.now + rung.callTime()
 	case g.dim == DimRPD:
 		if used+x <= ceiling {
 			return
@@ -211,25 +218,29 @@ func (s *State) examineGauge(q *request, g *gauge, r *rungRules, c counted, v *v
 		at = s.now + max(s.meters.at(g.meter).resets-s.wall, Second)
 	default:
 		if used+held+x > ceiling {
-			at = s.roomAt(s.meters.at(g.meter), ceiling-held-x)
+			at = s.roomAt(s.meters.at(g.meter), max(ceiling-held-x, 0))
 			if held > 0 {
-				at = max(at, s.now+s.rungs.at(r.number).callTime())
+				at = max(at, s.now+rung.callTime())
 			}
 		}
-		at = max(at, s.paceAt(g, x))
+		at = max(at, s.paceAt(g, x, inForce))
 		if at <= s.now {
 			return
 		}
 	}
-	unit := UnitRequests
+	v.limitObjects(g.shadow, r.row, g.check(reason, ceiling, used, held, x), at)
+}
+
+// check is the figures with which a ceiling refuses.
+func (g *gauge) check(reason Reason, limit, used, held, asked int64) Check {
+	c := Check{Reason: reason, ScopeKind: g.kind, Scope: g.name, Unit: UnitRequests, Limit: limit, Used: used, Held: held, Asked: asked}
 	if g.dim.tokens() {
-		unit = UnitTokens
+		c.Unit = UnitTokens
 	}
-	check := Check{Reason: reason, ScopeKind: g.kind, Scope: g.name, Unit: unit, Limit: ceiling, Used: used, Held: held, Asked: x}
 	if reason == ReasonTooLarge {
-		check.Of = Reason(g.dim)
+		c.Of = Reason(g.dim)
 	}
-	v.limitObjects(g.shadow, r.row, check, at)
+	return c
 }
 
 const noReserve PPM = 0
@@ -362,7 +373,8 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 			continue
 		}
 		used, held := s.load(g)
-		left := g.ceiling - s.rules.rateAbove[q.priority].share(g.ceiling) - used - held
+		inForce := s.rungs.at(r.number).inForce(g)
+		left := inForce - s.rules.rateAbove[q.priority].share(inForce) - used - held
 		switch g.dim {
 		case DimTPM:
 			if g.uncached {

@@ -105,9 +105,10 @@ type GaugeRow struct {
 	// Kind and Scope say whose ceiling it is: the provider's, or the model's (or its limit group's).
 	Kind  NodeKind
 	Scope string
-	// Ceiling, Used and Held are in requests or tokens a minute, requests a day, or running calls.
-	Ceiling, Used, Held int64
-	Headroom            PPM
+	// Ceiling, InForce, Used and Held are in requests or tokens a minute, requests a day, or running calls. InForce is what 429s and the
+	// ramp leave of the ceiling.
+	Ceiling, InForce, Used, Held int64
+	Headroom                     PPM
 	// Shadowed ceilings refuse nobody. ShadowCalls is how many leases on this rung this dimension would have refused.
 	Shadowed    bool
 	ShadowCalls int64
@@ -133,6 +134,8 @@ type RungRow struct {
 	Running int64
 	// Uncached is the learned part of prompts that is not read from a cache; Whole until exact usage was seen.
 	Uncached PPM
+	// Ramp is the part of its ceilings that the rung may use since it came back from an open breaker; Whole but on the ramp.
+	Ramp PPM
 	// ShadowCalls is how many leases something else than a ceiling or a budget would have refused in shadow mode: a class share, a
 	// hold, the breaker, the queue, a credential's caps.
 	ShadowCalls int64
@@ -160,7 +163,7 @@ func (s *State) rungRow(number uint32) RungRow {
 		Breaker: BreakerState(b.state), Failures: b.failures,
 		P50: rung.latency.p50, P99: rung.latency.p99, Calls: rung.latency.seen, TTL: s.ttl(rung), Running: s.nodes.at(r.row).open, ShadowCalls: rung.shadowed[DimNone],
 	}
-	row.Uncached = rung.freshRatio()
+	row.Uncached, row.Ramp = rung.freshRatio(), s.ramped(rung)
 	if h.reason != ReasonNone {
 		row.Until = h.until
 	}
@@ -170,8 +173,12 @@ func (s *State) rungRow(number uint32) RungRow {
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		used, held := s.load(g)
-		gr := GaugeRow{Dim: g.dim, Kind: g.kind, Scope: g.name, Ceiling: g.ceiling, Used: used, Held: held,
-			Headroom: Whole - min(ratio(used+held, g.ceiling), Whole), Shadowed: g.shadow, ShadowCalls: rung.shadowed[g.dim]}
+		inForce := rung.inForce(g)
+		gr := GaugeRow{Dim: g.dim, Kind: g.kind, Scope: g.name, Ceiling: g.ceiling, InForce: inForce, Used: used, Held: held,
+			Headroom: Whole - min(ratio(used+held, inForce), Whole), Shadowed: g.shadow, ShadowCalls: rung.shadowed[g.dim]}
+		if g.dim != DimRPD && row.Ramp < Whole {
+			gr.InForce = min(gr.InForce, max(row.Ramp.share(g.ceiling), 1))
+		}
 		if until := max(rung.holds[g.dim], rung.holds[DimNone]); until > s.now {
 			gr.Hold = until
 		}

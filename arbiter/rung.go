@@ -15,6 +15,9 @@ type rung struct {
 	latency  latency
 	// uncached is 1 + the part of prompts that is not read from a cache, in billionths; 0 until exact usage was seen.
 	uncached int64
+	ramp     ramp
+	// cut is what throttles took off the ceilings, in millionths; cutAt is when the last did.
+	cut, cutAt int64
 	// scope is a hash of whose model ceilings count for it, its own or a limit group's; scoped is the adoption since when.
 	scope, scoped int64
 }
@@ -254,9 +257,12 @@ func (s *State) verdict(number uint32, l *lease, ok bool, d *Decision) {
 		h.Failures = 0
 	case ok:
 		h = HealthFact{State: BreakerClosed, Epoch: b.epoch + 1}
+		if rules.Ramp > 0 {
+			h.Ramp = rampStart
+		}
 	default:
 		h.Failures++
-		if isProbe || h.Failures >= rules.Failures {
+		if isProbe || h.Failures >= rules.Failures || s.ramped(s.rungs.at(number)) < Whole {
 			h.State, h.Probe, h.Epoch = BreakerOpen, LeaseID{}, b.epoch+1
 			h.Until = s.now + recoveryWait(rules, h.Failures, h.Epoch)
 		}

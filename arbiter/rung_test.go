@@ -101,10 +101,10 @@ func TestPace(t *testing.T) {
 		}
 	}
 	g := gauge{dim: DimTPM, ceiling: 7, burst: 1}
-	if got := g.paceStep(1); got != 8571428572 {
+	if got := paceStep(1, g.ceiling); got != 8571428572 {
 		t.Errorf("a seventh of a minute is %d, rounded up", got)
 	}
-	if got := g.paceStep(1 << 60); got != Minute {
+	if got := paceStep(1<<60, g.ceiling); got != Minute {
 		t.Errorf("more than the ceiling paces %d", got)
 	}
 }

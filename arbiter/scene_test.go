@@ -83,7 +83,7 @@ func (g *scene) policy(version uint64) *Policy {
 		Global: g.limit(), Tasks: g.limit(), Lease: DefaultLeaseRules, Breaker: DefaultBreaker, Weights: DefaultWeights, Backpressure: DefaultBackpressure,
 	}
 	p.Shadow = !g.tame && g.chance("shadow mode", 5)
-	p.Breaker.Failures = int64(1 + g.pick("failures", 3))
+	p.Breaker.Failures, p.Breaker.Ramp = int64(1+g.pick("failures", 3)), of(g, "ramp", 0, 10*Second, 2*Minute)
 	l := &p.Lease
 	l.StartBy = of(g, "start_by", 0, Second, 2*Second, 10*Second)
 	l.TTL = of(g, "ttl", 0, 10*Second, 30*Second, 2*Minute)

@@ -122,6 +122,7 @@ func (st *story) settings() {
 	l.MaxHoldShare = max(l.MaxHoldShare, st.fraction("max_hold_share"))
 	l.MaxOpen, l.MaxHeld = Requests(st.number("max_open", int64(l.MaxOpen))), Tokens(st.number("max_held", int64(l.MaxHeld)))
 	p.Breaker.Failures, p.Breaker.Recovery = st.number("failures", p.Breaker.Failures), st.duration("recovery", p.Breaker.Recovery)
+	p.Breaker.Ramp = st.duration("ramp", p.Breaker.Ramp)
 	if st.has("fallback_in") {
 		p.FallbackPrice = &Rates{Input: Pico(st.scaled("fallback_in", 1e6, 0)), Output: Pico(st.scaled("fallback_out", 1e6, 0))}
 	}
@@ -340,8 +341,14 @@ func (st *story) show(what string) string {
 	case "rungs":
 		for _, r := range s.RungRows() {
 			fmt.Fprintf(&b, "%s: %s, headroom %d %%, %d running", rungName(r.Provider, r.Model), r.Breaker, r.Headroom/10_000, r.Running)
+			if r.Ramp < Whole {
+				fmt.Fprintf(&b, ", ramp %d %%", r.Ramp/10_000)
+			}
 			for _, g := range r.Gauges {
 				fmt.Fprintf(&b, ", %s %d+%d of %d", g.Dim, g.Used, g.Held, g.Ceiling)
+				if g.InForce < g.Ceiling {
+					fmt.Fprintf(&b, " (in force %d)", g.InForce)
+				}
 				if g.ShadowCalls > 0 {
 					fmt.Fprintf(&b, " passed by %d calls", g.ShadowCalls)
 				}

@@ -363,8 +363,12 @@ func (s *State) signalled(l *lease, o Outcome, sig *ProviderSignal, d *Decision)
 		until := s.now + s.holdFor(o, sig)
 		h := HealthFact{Dim: sig.Dim, Exhausted: o == OutcomeExhausted}
 		for _, number := range s.throttledWith(l.rung, o, sig) {
+			if h.Factor = 0; !h.Exhausted {
+				h.Factor = s.cutFor(number, l)
+			}
 			d.fact(Fact{Kind: FactThrottled, Rung: number, Lease: l.id, At: until, Health: h})
 		}
+		s.slowRamp(l, d)
 		s.verdict(l.rung, l, true, d) // it answered: healthy
 	}
 }

@@ -69,7 +69,12 @@ func (s *State) learned() (list []uint32) {
 
 // learned visits the numbers of a rung that the second format added, in its order.
 func (r *rung) learned(f func(*int64)) {
-	f(&r.uncached)
+	for _, p := range [...]*int64{&r.uncached, &r.ramp.part, &r.ramp.from, &r.cut, &r.cutAt} {
+		f(p)
+	}
+	for dim := DimRPM; dim <= DimOutputTPM; dim++ {
+		f(&r.ramp.used[dim])
+	}
 }
 
 func (s *State) readLearned(r *reader) {
@@ -97,7 +102,13 @@ func (s *State) readLearned(r *reader) {
 
 // plausible reports whether what a rung has learned is in the range of its unit.
 func (r *rung) plausible() bool {
-	return r.uncached >= 0 && r.uncached <= 1+billion
+	for _, used := range r.ramp.used {
+		if used < 0 || used > maxCount {
+			return false
+		}
+	}
+	return r.uncached >= 0 && r.uncached <= 1+billion && r.ramp.from >= 0 && r.cutAt >= 0 &&
+		r.ramp.part >= 0 && r.ramp.part <= int64(Whole) && r.cut >= 0 && r.cut <= int64(Whole-leastPart)
 }
 
 // Digest is the SHA-256 of the canonical encoding.

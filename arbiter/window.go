@@ -189,20 +189,25 @@ func (s *State) load(g *gauge) (used, held int64) {
 	return m.sum, m.held
 }
 
-// paceStep is how long the pace takes for x: x·60 s/ceiling, rounded up (GCRA; 128-bit product). What passes a ceiling (shadow) paces as the whole of it.
-func (g *gauge) paceStep(x int64) int64 { return mulDivUp(min(x, g.ceiling), windowSpan, g.ceiling) }
+// paceStep is how long the pace takes for x at a ceiling: x·60 s/ceiling, rounded up (GCRA; 128-bit product). What passes a ceiling (shadow)
+// paces as the whole of it.
+func paceStep(x, ceiling int64) int64 { return mulDivUp(min(x, ceiling), windowSpan, ceiling) }
 
-// paceAt is when the pace allows x: tat − (burst − min(x, burst))·T.
-func (s *State) paceAt(g *gauge, x int64) int64 {
-	return s.meters.at(g.meter).tat - g.paceStep(g.burst-min(x, g.burst))
+// paceAt is when the pace allows x at a ceiling: tat − (burst − min(x, burst))·T.
+func (s *State) paceAt(g *gauge, x, ceiling int64) int64 {
+	return s.meters.at(g.meter).tat - paceStep(g.burst-min(x, g.burst), ceiling)
 }
+
+// unpace gives back the pace of x that was never used, as the whole ceiling would have taken it: never more than was taken.
+func (g *gauge) unpace(m *meter, x int64) { m.tat -= paceStep(x, g.ceiling) }
 
 // paced reports whether the dimension has a pace: windows do, slots and calendar days do not.
 func (d Dim) paced() bool { return d >= DimRPM && d <= DimOutputTPM }
 
 // chargeGauges counts a grant on the rung's ceilings, from the last moment at which the call may start.
 func (s *State) chargeGauges(r *rungRules, l *lease) {
-	c := l.counted()
+	c, rung := l.counted(), s.rungs.at(r.number)
+	s.countRamp(r, c)
 	for i := range r.gauges {
 		g := &r.gauges[i]
 		if g.dim == DimSlots {
@@ -215,7 +220,7 @@ func (s *State) chargeGauges(r *rungRules, l *lease) {
 			s.chargeAt(m, l.startBy, x)
 		}
 		if g.dim.paced() {
-			m.tat = min(max(m.tat, s.now)+g.paceStep(x), s.now+2*windowSpan)
+			m.tat = min(max(m.tat, s.now)+paceStep(x, rung.inForce(g)), s.now+2*windowSpan)
 		}
 	}
 }
@@ -274,7 +279,7 @@ func (s *State) unsend(l *lease) {
 			m.sum -= min(x, m.sum)
 		}
 		if g.dim.paced() {
-			m.tat -= g.paceStep(x)
+			g.unpace(m, x)
 		}
 	})
 	if c := s.classMeters(l); c != nil {
@@ -301,7 +306,7 @@ func (s *State) settleGauges(l *lease, c counted, exact bool) {
 		case g.uncached && exact:
 			s.dropAt(m, l.startBy, x-actual)
 			s.keepMeter(&m.meterWords)
-			m.tat -= g.paceStep(x) - g.paceStep(actual)
+			g.unpace(m, x-actual)
 		}
 	})
 }

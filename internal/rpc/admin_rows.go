@@ -70,7 +70,7 @@ func providerRow(st *arbiter.State, rungs []arbiter.RungRow, pool string) *tbav1
 func modelRow(st *arbiter.State, r *arbiter.RungRow, pool string) *tbav1.Provider {
 	p := &tbav1.Provider{
 		Name: r.Provider, Model: r.Model, Dimensions: dimensions(st, r), Headroom: fraction(r.Headroom),
-		ConsecutiveFailures: int32(min(r.Failures, math.MaxInt32)), Ramp: 1, Leases: r.Running,
+		ConsecutiveFailures: int32(min(r.Failures, math.MaxInt32)), Ramp: fraction(r.Ramp), Leases: r.Running,
 		LatencyP50Ms: r.P50 / nanosPerMilli, LatencyP99Ms: r.P99 / nanosPerMilli, Pool: pool,
 	}
 	switch r.Breaker {
@@ -78,6 +78,10 @@ func modelRow(st *arbiter.State, r *arbiter.RungRow, pool string) *tbav1.Provide
 		p.Breaker, p.BreakerUntil = tbav1.Provider_OPEN, stamp(wallOf(st, r.Until))
 	case arbiter.BreakerProbing:
 		p.Breaker = tbav1.Provider_PROBING
+	case arbiter.BreakerClosed:
+		if r.Ramp < arbiter.Whole {
+			p.Breaker = tbav1.Provider_RAMP
+		}
 	}
 	if r.Rates != nil {
 		p.Price = &tbav1.Provider_Price{
@@ -98,7 +102,7 @@ func dimensions(st *arbiter.State, r *arbiter.RungRow) []*tbav1.Provider_Dimensi
 
 func dimension(st *arbiter.State, g *arbiter.GaugeRow) *tbav1.Provider_Dimension {
 	return &tbav1.Provider_Dimension{
-		Name: g.Dim.String(), Ceiling: g.Ceiling, InForce: g.Ceiling, Used: g.Used, Held: g.Held, Shadow: g.Shadowed, ShadowRefused: g.ShadowCalls,
+		Name: g.Dim.String(), Ceiling: g.Ceiling, InForce: g.InForce, Used: g.Used, Held: g.Held, Shadow: g.Shadowed, ShadowRefused: g.ShadowCalls,
 		Headroom: fraction(g.Headroom), HoldUntil: stamp(wallOf(st, g.Hold)),
 	}
 }
