@@ -65,6 +65,10 @@ func (b *meteredBody) take(out []byte, err error) {
 	if errors.Is(err, io.EOF) {
 		b.held = append(b.held, b.t.meter.Finish()...)
 	}
+	if f := b.t.meter.Result().Fault; f != nil && f.First {
+		b.err = err // nothing has gone on: another rung may cure it, so the lease is judge's to end
+		return
+	}
 	b.err = b.end(err)
 }
 
