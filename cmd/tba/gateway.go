@@ -154,6 +154,7 @@ func apiPath(path string) bool {
 func (p *proxy) before(next http.Handler) http.Handler {
 	// A page of another origin can make a browser post here without asking first; no SDK does.
 	cross := http.NewCrossOriginProtection()
+	calls := patient(p)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if apiPath(r.URL.Path) || !p.Serves(r.URL.Path) {
 			next.ServeHTTP(w, r)
@@ -163,7 +164,7 @@ func (p *proxy) before(next http.Handler) http.Handler {
 			refuseOrigin(w)
 			return
 		}
-		p.ServeHTTP(w, r)
+		calls.ServeHTTP(w, r)
 	})
 }
 
