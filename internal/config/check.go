@@ -62,6 +62,7 @@ func (d *decoder) checkRules(f *File) {
 	d.between("lease.commit_by", f.Lease.CommitBy, second, 30*24*hour)
 	d.between("drain_timeout", f.DrainTimeout, 0, hour)
 	d.between("reload.poll", f.Reload.Poll, Duration(100*time.Millisecond), hour)
+	d.between("breaker.ramp", f.Breaker.Ramp, 0, Duration(10*time.Minute))
 	d.between("breaker.recovery", f.Breaker.Recovery, Duration(100*time.Millisecond), hour)
 	if f.Lease.TTL != nil {
 		d.between("lease.ttl", *f.Lease.TTL, second, 24*hour)

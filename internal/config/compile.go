@@ -64,6 +64,7 @@ func (c *compiler) pool(b *Budget, path string) Pool {
 	}
 	p.Breaker.Failures = int64(c.file.Breaker.Failures)
 	p.Breaker.Recovery = int64(c.file.Breaker.Recovery)
+	p.Breaker.Ramp = int64(c.file.Breaker.Ramp)
 	for i, r := range []Reserve{b.Priorities.Low, b.Priorities.Medium, b.Priorities.High, b.Priorities.Critical} {
 		p.Reserves[i] = arbiter.Reserve{Rate: arbiter.PPM(r.Reserve), Budget: arbiter.PPM(r.BudgetReserve)}
 	}

@@ -46,5 +46,5 @@ type gatewayKeys struct {
 	MaxDrains     Count    `yaml:"max_drains" default:"64" doc:"Answers that are read on at once; further ones are cancelled. 1 to 10_000."`
 	DrainFor      Duration `yaml:"drain_for" default:"30s" doc:"How long one answer is read on. 1s to 10m."`
 	HeaderTimeout Duration `yaml:"header_timeout" default:"10m" doc:"How long a provider may take to begin its answer: one that does not stream begins when it is done. 1s to 2h."`
-	IdleTimeout   Duration `yaml:"idle_timeout" default:"5m" later:"it is 5m for every provider" doc:"How long an answer may be silent once it has begun. 1s to 2h."`
+	IdleTimeout   Duration `yaml:"idle_timeout" default:"5m" doc:"How long an answer may be silent once it has begun. 1s to 2h."`
 }

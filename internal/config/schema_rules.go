@@ -25,7 +25,7 @@ type Breaker struct {
 	MinCalls Count    `yaml:"min_calls" default:"20" later:"it opens on consecutive failures only" doc:"Calls the window must hold before the ratio counts."`
 	Window   Duration `yaml:"window" default:"30s" later:"it opens on consecutive failures only" doc:"The span of the ratio."`
 	Recovery Duration `yaml:"recovery" default:"5s" doc:"How long it stays open before one probe; doubled up to 10s after each failed probe. 60s for the classic form. 100ms to 1h."`
-	Ramp     Duration `yaml:"ramp" default:"10s" later:"a provider that recovers is used in full at once" doc:"How long full use takes to return after a good probe."`
+	Ramp     Duration `yaml:"ramp" default:"10s" doc:"How long full use takes to return after a good probe: from a tenth of each ceiling to the whole of it. 0 uses it in full at once. 0 to 10m."`
 }
 
 // Backpressure sets the level that callers see.
