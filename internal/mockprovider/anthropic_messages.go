@@ -120,9 +120,7 @@ func streamMessage(t *turn) {
 	send := func(name string, rest ...member) { t.event(name, append(object{{"type", name}}, rest...)) }
 	start := t.bill
 	start.Output, start.Reasoning = min(start.Output, 1), 0
-	// The shape of a message wants a usage; without one, it has no numbers.
-	usage := t.early(anthropicUsage(start))
-	send("message_start", member{"message", anthropicMessage(t, list{}, nil, usage)})
+	send("message_start", member{"message", anthropicMessage(t, list{}, nil, t.usage(anthropicUsage(start)))})
 	index := member{"index", 0}
 	block, kind, field := object{{"type", "text"}, {"text", ""}}, "text_delta", "text"
 	if t.q.tool != nil {
@@ -137,12 +135,21 @@ func streamMessage(t *turn) {
 	for piece := range t.pieces() {
 		send("content_block_delta", index, member{"delta", object{{"type", kind}, {field, piece}}})
 		if t.shown%interim == 0 {
-			delta(nil, t.early(object{{"output_tokens", t.made.Output}}))
+			delta(nil, t.usage(anthropicInterim(t)))
 		}
 	}
 	send("content_block_stop", index)
 	delta(anthropicStop(t), t.usage(anthropicUsage(t.bill)))
 	send("message_stop")
+}
+
+// anthropicInterim has the output so far; what the start has told may be null here.
+func anthropicInterim(t *turn) object {
+	u := object{{"output_tokens", t.made.Output}}
+	if t.fault.is(FaultNullUsage) {
+		u = append(object{{"input_tokens", nil}, {"cache_creation_input_tokens", nil}, {"cache_read_input_tokens", nil}}, u...)
+	}
+	return u
 }
 
 var countTokens = endpoint{

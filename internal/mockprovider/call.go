@@ -88,9 +88,12 @@ func (c *calling) serve(path string) *fault {
 		return &fault{status: http.StatusBadRequest, message: err.Error()}
 	}
 	if c.fault.is(FaultEarlyError) {
+		// Without it net/http would read the rest of the body before it lets the answer out.
+		_ = http.NewResponseController(c.w).EnableFullDuplex()
 		a := c.u.arrive(Call{Endpoint: e.name, Model: model, Trace: trace(c.r.Header)}, charge{}, c.fault)
 		c.reply.number = a.number
 		c.fail(a, model)
+		_ = http.NewResponseController(c.w).Flush()
 		return nil
 	}
 	if c.fault.is(FaultEarlyHead) {

@@ -16,10 +16,15 @@ var geminiAPI = api{
 		"/v1beta/openai/embeddings":       embeddingsOf(&geminiCompatible, false),
 		"/v1beta/openai/models":           openAIModels(&geminiCompatible),
 		"/v1beta/models":                  &geminiModels,
+		"/v1/models":                      &geminiModels,
+		"/v1/interactions":                &interactions,
 		"/v1beta/interactions":            &interactions,
 	},
 	route: func(path string) (*endpoint, string) {
 		rest, ok := strings.CutPrefix(path, "/v1beta/models/")
+		if !ok { // newer SDKs ask for v1
+			rest, ok = strings.CutPrefix(path, "/v1/models/")
+		}
 		if !ok || rest == "" {
 			return nil, ""
 		}
