@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func (i *identifier) caller(r *http.Request) (*identity.Caller, string, *refusal
 	if i.keys != nil {
 		keys = i.keys()
 	}
-	if keys.Empty() && !identity.LoopbackHost(r.Host) {
+	if keys.Empty() && i.onlyHere(r) && !identity.LoopbackHost(r.Host) {
 		// Only this machine is served, but a name that an attacker's page resolves to it would reach us through the browser.
 		return nil, "", refuseError(arbiter.Errorf(arbiter.CodePermission, "host",
 			"host %q: without auth.keys only localhost is answered: call 127.0.0.1, or set auth.keys", clip(r.Host)))
@@ -128,6 +129,13 @@ func (i *identifier) caller(r *http.Request) (*identity.Caller, string, *refusal
 		err.RetryAfter = int64(wait)
 	}
 	return nil, "", refuseError(err)
+}
+
+// onlyHere reports whether a call may come from this machine alone. That is every call without keys, except in front of a remote arbiter:
+// the keys are there, and the calls that came in on a loopback address are meant.
+func (i *identifier) onlyHere(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return i.policy != nil || ok && identity.IsLoopback(at)
 }
 
 // times reads how long the caller waits: what it says, and what its SDK tells.

@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -145,6 +147,12 @@ func TestWithoutKeys(t *testing.T) {
 	i.policy = nil
 	if a, f = i.identify(request("x-tba-priority: critical"), nil); f != nil || a.Pool != "" || a.Class != "" || a.Priority != arbiter.Critical {
 		t.Errorf("remote: %+v, %+v: what was not said is the arbiter's to fill in", a, f)
+	}
+	for at, status := range map[string]int{"127.0.0.1": 403, "192.0.2.1": 0} {
+		r := r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(at), Port: 80}))
+		if _, f := i.identify(r, nil); (f == nil) != (status == 0) {
+			t.Errorf("remote, foreign host at %s: %+v, want %d", at, f, status)
+		}
 	}
 }
 

@@ -74,6 +74,9 @@ func (f *refusal) problem() provider.Problem {
 // header writes everything of f but its body.
 func (f *refusal) header(h http.Header, d *provider.Dialect) {
 	h.Set("Content-Type", "application/json")
+	if d.Name() == provider.HTTP { // its body is an RFC 9457 problem
+		h.Set("Content-Type", "application/problem+json")
+	}
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set(headerOrigin, originArbiter)

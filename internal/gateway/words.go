@@ -99,9 +99,9 @@ func sentence(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 	case arbiter.ReasonClass:
 		fmt.Fprintf(&b, "The budget share of %s is used up for now", where)
 	case arbiter.ReasonHold:
-		fmt.Fprintf(&b, "%s asked everybody to wait", sentenceCase(where))
+		fmt.Fprintf(&b, "Calls to %s are held back because the provider asked to wait", where)
 	case arbiter.ReasonBreaker:
-		fmt.Fprintf(&b, "%s is failing and no other provider can take the call", sentenceCase(where))
+		fmt.Fprintf(&b, "Calls to %s are stopped because it keeps failing, and no other can take this one", where)
 	case arbiter.ReasonQueue:
 		b.WriteString("Older or more urgent calls wait for the same room")
 	case arbiter.ReasonTooLarge:
@@ -154,7 +154,9 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 		return "Call the path of a provider that serves it, or ask the operator for a rung that does."
 	case f.retryAfter > 0:
 		return fmt.Sprintf("Try again in %d s.", wholeSeconds(f.retryAfter))
-	case c.Reason == arbiter.ReasonExhausted && !known:
+	case c.Reason == arbiter.ReasonExhausted && known:
+		return fmt.Sprintf("It is tried again at %s, or when the operator has looked after the account; do not retry before.", until.Format(time.RFC3339))
+	case c.Reason == arbiter.ReasonExhausted:
 		return "It opens again when the operator has looked after the account; do not retry."
 	case known && f.kind == provider.QuotaExhausted:
 		return fmt.Sprintf("It is renewed at %s; do not retry before, or ask the operator for a larger budget.", until.Format(time.RFC3339))
@@ -180,8 +182,6 @@ func place(c *arbiter.Check) string {
 	}
 	return "the " + c.ScopeKind.String()
 }
-
-func sentenceCase(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // amounts are the figures of a check: "limit 60, used 57, held 3, asked 1 requests".
 func amounts(c *arbiter.Check) string {
