@@ -81,11 +81,12 @@ func (w *walk) part(hint kind) {
 		case placeSkip:
 			w.value()
 		case placeJSON:
-			if c == '"' {
+			switch c {
+			case '"':
 				w.c.JSONBytes += int64(w.string().n)
-			} else if c == '{' || c == '[' {
+			case '{', '[':
 				w.json()
-			} else {
+			default:
 				w.value()
 			}
 		case placeType:

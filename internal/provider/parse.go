@@ -248,18 +248,18 @@ func (w *walk) tokensOrText() (prompts int64) {
 	w.enter()
 	tokens := false
 	for n := 0; w.more(']', n); n++ {
-		switch c := w.peek(); {
-		case c == '[':
+		switch w.peek() {
+		case '[':
 			prompts += max(w.tokensOrText(), 1)
-		case c == '{':
+		case '{':
 			w.content(kindNone, true) // chat-like input of compatible servers
 			prompts++
 		default:
-			v := w.value()
-			if v.kind == '0' {
+			switch v := w.value(); v.kind {
+			case '0':
 				w.c.TextBytes += 4
 				tokens = true
-			} else if v.kind == '"' {
+			case '"':
 				w.c.TextBytes += int64(v.text.n)
 				prompts++
 			}
