@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,8 +12,9 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
@@ -52,9 +52,6 @@ const (
 	pingWait  = 15 * time.Second
 )
 
-// errReset is the cause when a provider broke off a call in a way that net/http would answer by sending it once more.
-var errReset = errors.New("the provider reset the call")
-
 // transportOptions are what differs between the transports of two upstreams.
 type transportOptions struct {
 	AllowPrivate  bool
@@ -70,10 +67,7 @@ type transportOptions struct {
 //
 // No proxy is used, whatever the environment says: the check of the address would be that of the proxy.
 // Redirects are not followed: see usable. Answers are decoded: see decodeResponse. Trailers are dropped.
-type transport struct {
-	http   *http.Transport
-	resets atomic.Uint64 // HTTP/2 streams that the provider ended with PROTOCOL_ERROR
-}
+type transport struct{ http *http.Transport }
 
 func newTransport(o transportOptions) *transport {
 	idle := idleTLS
@@ -91,28 +85,21 @@ func newTransport(o transportOptions) *transport {
 	config.ClientSessionCache = tls.NewLRUClientSessionCache(64)
 	dialer := newDialer(o.AllowPrivate, dialTimeout)
 	dialer.Resolver = o.Resolver
-	t := &transport{}
-	t.http = &http.Transport{
+	t := &transport{&http.Transport{
 		DialContext:            dialer.DialContext,
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    handshakeTimeout,
-		ForceAttemptHTTP2:      true, // a dialer of one's own turns it off
 		DisableCompression:     true,
 		MaxIdleConns:           2 * idlePerHost,
 		MaxIdleConnsPerHost:    idlePerHost,
 		IdleConnTimeout:        idle,
 		ResponseHeaderTimeout:  o.HeaderTimeout,
 		MaxResponseHeaderBytes: maxResponseHeaders,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter,
-			PingTimeout:     pingWait,
-			CountError: func(kind string) {
-				if kind == "recv_rststream_PROTOCOL_ERROR" {
-					t.resets.Add(1)
-				}
-			},
-		},
-	}
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+	}}
+	// Not the HTTP/2 of net/http: after PROTOCOL_ERROR, which may come when the work is done, that one sends a call up to seven times
+	// more (Go 1.26). Only a transport that speaks HTTP/2 already is refused.
+	_ = http2.ConfigureTransport(t.http) //nolint:staticcheck // deprecated in favour of the one of net/http
 	return t
 }
 
@@ -128,18 +115,6 @@ func (t *transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
 
 // RoundTrip sends one call. An error that wraps errAddress means that nothing was sent.
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if again := r.GetBody; again != nil {
-		// After a PROTOCOL_ERROR net/http sends the request again, up to seven times, although the provider may have run it. It does
-		// not say why it asks for the body; the count does, at worst for a neighbour's stream too.
-		seen := t.resets.Load()
-		r = r.WithContext(r.Context())
-		r.GetBody = func() (io.ReadCloser, error) {
-			if t.resets.Load() != seen {
-				return nil, errReset
-			}
-			return again()
-		}
-	}
 	resp, err := t.http.RoundTrip(r)
 	if err != nil {
 		return nil, err
