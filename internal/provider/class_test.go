@@ -99,6 +99,28 @@ func TestClassify(t *testing.T) {
 		{"edge proxy with a wait", Anthropic, 429, retry("20"), ``, Throttle, 0, 20 * time.Second},
 		{"cloudflare", OpenAI, 522, nil, `error`, Provider, 0, 0},
 		{"another client error", OpenAI, 418, nil, ``, Caller, 0, 0},
+		{"azure under demand", OpenAI, 429, retry("10"), `{"error":{"code":"429","message":"We are experiencing high demand for this model."}}`, Overload, 0, 10 * time.Second},
+		{"azure for a day", OpenAI, 429, nil, `{"error":{"code":"429","message":"Requests have exceeded the call rate limit. Please retry after 86400 seconds."}}`, Exhausted, 0, 24 * time.Hour},
+		{"azure for a while", OpenAI, 429, http.Header{"Retry-After-Ms": {"37000"}}, `{"error":{"code":"RateLimitReached","message":"Rate limit of 50000 per 60s exceeded for UserByModelByMinuteUncachedInputTokens."}}`, Throttle, 0, 37 * time.Second},
+		{"azure's filter", OpenAI, 400, nil, `{"error":{"code":"content_filter","message":"filtered","status":400}}`, Policy, 0, 0},
+		{"bedrock", Anthropic, 429, http.Header{"X-Amzn-Errortype": {"ThrottlingException:http://internal.amazon.com/coral/"}}, `{"message":"Too many requests, please wait before trying again."}`, Throttle, 0, 0},
+		{"bedrock for the day", Anthropic, 429, nil, `{"__type":"com.amazon.coral.availability#ThrottlingException","message":"Too many tokens per day, please wait before trying again."}`, Exhausted, 0, 6 * time.Hour},
+		{"bedrock's quota", OpenAI, 400, http.Header{"X-Amzn-Errortype": {"ServiceQuotaExceededException"}}, `{}`, Exhausted, 0, 0},
+		{"bedrock warms up", OpenAI, 429, http.Header{"X-Amzn-Errortype": {"ModelNotReadyException"}}, `{}`, Overload, 0, 0},
+		{"bedrock unavailable", OpenAI, 503, http.Header{"X-Amzn-Errortype": {"ServiceUnavailableException"}}, `{}`, Overload, 0, 0},
+		{"bedrock's model timed out", OpenAI, 408, http.Header{"X-Amzn-Errortype": {"ModelTimeoutException"}}, `{}`, Provider, 0, 0},
+		{"bedrock's model failed", OpenAI, 424, http.Header{"X-Amzn-Errortype": {"ModelErrorException"}}, `{}`, Provider, 0, 0},
+		{"openrouter has too much in flight", OpenAI, 402, retry("3"), `{"error":{"code":402,"message":"x","metadata":{"limit_source":"openrouter_in_flight_budget"}}}`, Throttle, 0, 3 * time.Second},
+		{"the same without a wait", OpenAI, 402, nil, `{"error":{"code":402,"message":"x","metadata":{"limit_source":"openrouter_in_flight_budget"}}}`, Throttle, 0, 0},
+		{"openrouter without credits", OpenAI, 402, nil, `{"error":{"code":402,"message":"Insufficient credits","metadata":{"limit_source":"openrouter_credits"}}}`, Exhausted, 0, 0},
+		{"groq's flex", OpenAI, 498, nil, `{"error":{"message":"capacity exceeded"}}`, Overload, 0, 0},
+		{"deepseek overloaded", OpenAI, 503, nil, `{"error":{"message":"Server overloaded, please retry your request","type":"server_error"}}`, Overload, 0, 0},
+		{"deepseek without balance", OpenAI, 402, nil, `{"error":{"message":"Insufficient Balance","type":"unknown_error","code":"invalid_request_error"}}`, Exhausted, 0, 0},
+		{"anthropic's compatible endpoint", Anthropic, 429, retry("5"), `{"error":{"code":"rate_limit_error","message":"x","type":"invalid_request_error","param":null}}`, Throttle, 0, 5 * time.Second},
+		{"behind a proxy's prefix", OpenAI, 429, nil, `{"error":{"message":"litellm.RateLimitError: OpenAIException - {\"error\":{\"code\":\"insufficient_quota\",\"message\":\"gone\"}}","type":"None","code":"429"}}`, Exhausted, 0, 0},
+		{"interactions", Gemini, 429, nil, `{"error":{"code":"rate_limit_exceeded","message":"slow down"}}`, Throttle, 0, time.Minute},
+		{"no capacity for the model", Gemini, 503, nil, `{"error":{"code":503,"status":"UNAVAILABLE","details":[{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"MODEL_CAPACITY_EXHAUSTED"}]}}`, Overload, 0, 0},
+		{"conflict", OpenAI, 409, nil, `{}`, Caller, 0, 0},
 		{"no error", OpenAI, 200, nil, `{}`, NoError, 0, 0},
 	} {
 		t.Run(c.dialect+"/"+c.name, func(t *testing.T) {
@@ -200,4 +222,57 @@ func FuzzClassify(f *testing.F) {
 			}
 		}
 	})
+}
+
+// T06: an error answer before any byte gives the hold back, unless the call may have been carried out all the same.
+func TestAmbiguous(t *testing.T) {
+	t.Parallel()
+	for _, name := range append(Names(), HTTP) {
+		for status := 400; status < 600; status++ {
+			want := status == 408 || status == 504 || status == 520 || status == 524
+			if v := dialect(t, name).Classify(status, nil, nil, noon); v.Ambiguous != want {
+				t.Errorf("%s %d: ambiguous %v by %s", name, status, v.Ambiguous, v.Rule)
+			}
+		}
+		if v := dialect(t, name).Classify(0, nil, nil, noon); !v.Ambiguous {
+			t.Errorf("%s: a call without an answer may have been carried out", name)
+		}
+	}
+}
+
+// T42: the reset of the bucket that is empty decides, not the one of requests.
+func TestT42TheEmptyBucketDecides(t *testing.T) {
+	t.Parallel()
+	h := http.Header{}
+	for k, v := range map[string]string{"limit-requests": "60", "remaining-requests": "59", "reset-requests": "1s", "limit-tokens": "150000", "remaining-tokens": "0", "reset-tokens": "4m12s"} {
+		h.Set("x-ratelimit-"+k, v)
+	}
+	for _, body := range []string{`{"error":{"code":"rate_limit_exceeded","type":"tokens"}}`, `{"error":{"code":"rate_limit_exceeded"}}`, `{}`} {
+		if v := dialect(t, OpenAI).Classify(429, h, []byte(body), noon); v.Wait != 252*time.Second || v.Dim != arbiter.DimTPM {
+			t.Errorf("%s: %+v", body, v)
+		}
+	}
+}
+
+// T45: what is gone for good against what only has to wait, whatever the words.
+func TestT45TerminalAndTransient(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, dialect string
+		status        int
+		body          string
+		want          Class
+	}{
+		{"a", OpenAI, 429, `{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`, Exhausted},
+		{"b", OpenAI, 429, `{"error":"INSUFFICIENT QUOTA","message":"exceeded your current limit of concurrent requests"}`, Throttle},
+		{"b", Mistral, 429, `{"error":"INSUFFICIENT QUOTA","message":"exceeded your current limit of concurrent requests"}`, Throttle},
+		{"b", Anthropic, 429, `{"error":"INSUFFICIENT QUOTA","message":"exceeded your current limit of concurrent requests"}`, Throttle},
+		{"b", Gemini, 429, `{"error":"INSUFFICIENT QUOTA","message":"exceeded your current limit of concurrent requests"}`, Throttle},
+		{"c", OpenAI, 402, ``, Exhausted}, {"c", Anthropic, 402, `{}`, Exhausted}, {"c", Gemini, 402, ``, Exhausted}, {"c", Mistral, 402, `<html>`, Exhausted},
+		{"d", Anthropic, 400, `{"type":"error","error":{"type":"invalid_request_error","message":"Your credit balance is too low to access the Anthropic API."}}`, Exhausted},
+	} {
+		if v := dialect(t, c.dialect).Classify(c.status, nil, []byte(c.body), noon); v.Class != c.want {
+			t.Errorf("(%s) %s: %s by %s", c.name, c.dialect, v.Class, v.Rule)
+		}
+	}
 }

@@ -51,6 +51,18 @@ func TestUsage(t *testing.T) {
 		{"deepseek names", OpenAI, `{"usage":{"prompt_tokens":10,"prompt_cache_hit_tokens":6,"prompt_cache_miss_tokens":4,"completion_tokens":1}}`,
 			Usage{Usage: counts{Input: 4, CacheRead: 6, Output: 1}}, true},
 
+		{"the newer names", OpenAI,
+			`{"model":"m","usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":12,"cache_write_tokens":8,"cache_write_tokens_details":{"ttl_30m_tokens":5,"ttl_12h_tokens":3}},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":64},"total_tokens":123}}`,
+			Usage{Usage: counts{Input: 16, CacheRead: 12, CacheWrite: 5, CacheWriteLong: 3, Output: 87, Reasoning: 64}, Model: "m"}, true},
+		{"seconds are no tokens", OpenAI, `{"text":"x","usage":{"type":"duration","seconds":9.5}}`, Usage{}, false},
+		{"nested without end", OpenAI, `{"usage":` + strings.Repeat("[", 8<<20), Usage{}, false},
+
+		{"fast mode", Anthropic, `{"usage":{"input_tokens":1,"output_tokens":1,"service_tier":"standard","speed":"fast"}}`,
+			Usage{Usage: counts{Input: 1, Output: 1}, Tier: "fast"}, true},
+		{"interactions", Gemini, `{"model":"g","usage":{"total_input_tokens":100,"total_cached_tokens":40,"total_output_tokens":11,"total_tool_use_tokens":5,"total_thought_tokens":29,"total_tokens":145}}`,
+			Usage{Usage: counts{Input: 65, CacheRead: 40, Output: 40, Reasoning: 29}, Model: "g"}, true},
+		{"connectors", Mistral, `{"usage":{"prompt_tokens":7,"completion_tokens":4,"connector_tokens":5,"total_tokens":16}}`, Usage{Usage: counts{Input: 12, Output: 4}}, true},
+
 		{"input excludes both cache counts", Anthropic,
 			`{"model":"claude-opus-4-8","usage":{"input_tokens":4522,"cache_creation_input_tokens":4511,"cache_read_input_tokens":100,"output_tokens":5,"service_tier":"standard"}}`,
 			Usage{Usage: counts{Input: 4522, CacheRead: 100, CacheWrite: 4511, Output: 5}, Model: "claude-opus-4-8", Tier: "standard"}, true},
@@ -97,21 +109,65 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// The published examples of what cached tokens cost, from the counts alone: pico-USD per token times tokens.
-func TestUsagePricesCachedTokensOnce(t *testing.T) {
+// What published bills cost, by the price of the arbiter: cached tokens once (T23, T24), tiers on the whole request, cache
+// writes too (T26).
+func TestUsageCosts(t *testing.T) {
 	t.Parallel()
-	openaiBody := `{"usage":{"prompt_tokens":869,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":11,"cache_write_tokens":5}}}`
-	geminiBody := `{"usageMetadata":{"promptTokenCount":20212,"cachedContentTokenCount":16298,"candidatesTokenCount":931}}`
+	perMillion := func(in, read, write, long, out arbiter.Pico) arbiter.Rates {
+		return arbiter.Rates{Input: in, CacheRead: read, CacheWrite: write, CacheWriteLong: long, Output: out}
+	}
+	const cent = 10_000 // pico-USD per token of $0.01 per million
+	tiered := arbiter.Price{Rates: perMillion(200*cent, 20*cent, 250*cent, 0, 800*cent), Tiers: []arbiter.Tier{
+		{OverInput: 200_000, Rates: perMillion(400*cent, 40*cent, 500*cent, 0, 1200*cent)}}}
+	writes := arbiter.Price{Rates: perMillion(300*cent, 30*cent, 375*cent, 600*cent, 1500*cent), Tiers: []arbiter.Tier{
+		{OverInput: 200_000, Rates: perMillion(600*cent, 60*cent, 750*cent, 1200*cent, 2250*cent)}}}
 	for _, c := range []struct {
-		dialect, body               string
-		in, read, write, out, costs arbiter.Tokens // pico-USD
+		name, dialect, body string
+		price               arbiter.Price
+		nanos               arbiter.Nanos
 	}{
-		{OpenAI, openaiBody, 2_000_000, 200_000, 2_500_000, 0, 1_720_700_000},
-		{Gemini, geminiBody, 500_000, 50_000, 0, 3_000_000, 5_564_900_000},
+		{"T23", OpenAI, `{"usage":{"prompt_tokens":869,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":11,"cache_write_tokens":5}}}`,
+			arbiter.Price{Rates: perMillion(200*cent, 20*cent, 250*cent, 0, 0)}, 1_720_700},
+		{"T23 in the newer shape", OpenAI, `{"usage":{"input_tokens":869,"output_tokens":0,"input_tokens_details":{"cached_tokens":11,"cache_write_tokens":5}}}`,
+			arbiter.Price{Rates: perMillion(200*cent, 20*cent, 250*cent, 0, 0)}, 1_720_700},
+		{"T24", Gemini, `{"usageMetadata":{"promptTokenCount":20212,"cachedContentTokenCount":16298,"candidatesTokenCount":931,"totalTokenCount":21143}}`,
+			arbiter.Price{Rates: perMillion(50*cent, 5*cent, 0, 0, 300*cent)}, 5_564_900},
+		{"T26 at the cliff", OpenAI, `{"usage":{"prompt_tokens":200000,"completion_tokens":0}}`, tiered, 400_000_000},
+		{"T26 over it", OpenAI, `{"usage":{"prompt_tokens":200001,"completion_tokens":0}}`, tiered, 800_004_000},
+		{"T26 far over it", OpenAI, `{"usage":{"prompt_tokens":250000,"completion_tokens":0}}`, tiered, 1_000_000_000},
+		{"T26 with cached input", OpenAI, `{"usage":{"prompt_tokens":200001,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":200000}}}`, tiered, 4_000 + 200_000*400},
+		{"T26 cache writes", Anthropic, `{"usage":{"input_tokens":200000,"cache_creation_input_tokens":5000,"cache_creation":{"ephemeral_5m_input_tokens":5000,"ephemeral_1h_input_tokens":0},"output_tokens":0}}`,
+			writes, 1_200_000_000 + 37_500_000},
+		{"writes of both lives", Anthropic, `{"usage":{"input_tokens":0,"cache_creation_input_tokens":3000,"cache_creation":{"ephemeral_5m_input_tokens":1000,"ephemeral_1h_input_tokens":2000},"output_tokens":0}}`,
+			writes, 1000*3_750 + 2000*6_000},
 	} {
-		u, _ := dialect(t, c.dialect).Usage([]byte(c.body))
-		if cost := u.Input*c.in + u.CacheRead*c.read + u.CacheWrite*c.write + u.Output*c.out; cost != c.costs {
-			t.Errorf("%s: %d pico-USD, want %d", c.dialect, cost, c.costs)
+		u, ok := dialect(t, c.dialect).Usage([]byte(c.body))
+		if cost := c.price.Cost(u.Usage); cost != c.nanos || !ok {
+			t.Errorf("%s: %d nano-USD for %+v, want %d", c.name, cost, u, c.nanos)
+		}
+	}
+}
+
+// Anthropic's iterations: the steps are the bill when the numbers at the top leave some out, and the longest of them is
+// what price tiers go by.
+func TestUsageOfIterations(t *testing.T) {
+	t.Parallel()
+	const steps = `"iterations":[{"type":"compaction","input_tokens":180000,"output_tokens":3500},{"type":"message","input_tokens":23000,"cache_read_input_tokens":500,"cache_creation_input_tokens":70,"cache_creation":{"ephemeral_1h_input_tokens":50},"output_tokens":1000}]`
+	for _, c := range []struct {
+		name, body string
+		want       Usage
+	}{
+		{"the top leaves a step out", `{"usage":{"input_tokens":23000,"cache_read_input_tokens":500,"output_tokens":1000,` + steps + `}}`,
+			Usage{Usage: counts{Input: 203000, CacheRead: 500, CacheWrite: 20, CacheWriteLong: 50, Output: 4500}, Longest: 180000}},
+		{"the top has them all", `{"usage":{"input_tokens":203000,"cache_read_input_tokens":500,"cache_creation_input_tokens":70,"output_tokens":4500,` + steps + `}}`,
+			Usage{Usage: counts{Input: 203000, CacheRead: 500, CacheWrite: 70, Output: 4500}, Longest: 180000}},
+		{"the top has more", `{"usage":{"input_tokens":203001,"cache_read_input_tokens":500,"cache_creation_input_tokens":70,"output_tokens":4500,` + steps + `}}`,
+			Usage{Usage: counts{Input: 203001, CacheRead: 500, CacheWrite: 70, Output: 4500}, Longest: 180000}},
+		{"none", `{"usage":{"input_tokens":1,"output_tokens":2,"iterations":[]}}`, Usage{Usage: counts{Input: 1, Output: 2}}},
+		{"null", `{"usage":{"input_tokens":1,"output_tokens":2,"iterations":null}}`, Usage{Usage: counts{Input: 1, Output: 2}}},
+	} {
+		if got, ok := dialect(t, Anthropic).Usage([]byte(c.body)); got != c.want || !ok {
+			t.Errorf("%s: %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
 }
