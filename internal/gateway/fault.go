@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
@@ -22,7 +20,7 @@ func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) 
 	switch {
 	case v.Class == provider.Auth: // never the agent's fault
 		return refuseAccount(t.up.Name, v).response(x.in, x.dialect)
-	case !gjson.ValidBytes(body) || len(bytes.TrimSpace(body)) == 0:
+	case !provider.ValidJSON(body) || len(bytes.TrimSpace(body)) == 0:
 		f := refuseGarbled(t.up.Name, resp.StatusCode, v)
 		resp = f.response(x.in, x.dialect)
 	default:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/config"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // maxToolBody is how much of a tool's answer is looked at for hits; a longer one has some.
@@ -34,7 +35,7 @@ func (t *try) zeroHits(resp *http.Response) bool {
 }
 
 func noHits(body []byte, z *config.ZeroHits) bool {
-	if !gjson.ValidBytes(body) {
+	if !provider.ValidJSON(body) {
 		return false
 	}
 	hits := gjson.GetBytes(body, z.JSONPath)

@@ -190,7 +190,7 @@ func outgoing(ctx context.Context, in *http.Request, up *Upstream, e *provider.E
 	r.URL = up.Dialect.Join(base, t, model, upQuery(up.Dialect, in.URL.RawQuery, credential))
 	r.Host = r.URL.Host
 	r.Header = upHeaders(in.Header, credential)
-	t.Authorize(r.Header, key)
+	t.At(base).Authorize(r.Header, key)
 	return r, nil
 }
 
