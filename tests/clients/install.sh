@@ -48,7 +48,7 @@ node_packages() {
 	mkdir -p "$bin/node"
 	cp "$src/node/package.json" "$src/node/package-lock.json" "$bin/node/"
 	ln -s "$src/node/driver.mjs" "$bin/node/driver.mjs"
-	(cd "$bin/node" && npm ci --silent --no-audit --no-fund --ignore-scripts) || die "npm could not install tests/clients/node/package-lock.json"
+	(cd "$bin/node" && npm ci --loglevel=error --no-audit --no-fund --ignore-scripts) || die "npm could not install tests/clients/node/package-lock.json"
 	echo "$want" >"$bin/node/installed"
 }
 

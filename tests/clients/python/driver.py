@@ -4,6 +4,7 @@ One call per line of standard input, one result per line of standard output; ../
 side by side in threads. A call that outlives its timeout is reported as such and left behind: it ends with the process.
 """
 
+import functools
 import json
 import os
 import sys
@@ -24,6 +25,33 @@ ABOUT = "The weather in a city."
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
+# Clients are made once for each gateway and key, as a program would: making one reads all root certificates.
+@functools.cache
+def openai_client(base_url, key):
+    return openai.OpenAI(base_url=base_url, api_key=key)
+
+
+@functools.cache
+def anthropic_client(base_url, key):
+    return anthropic.Anthropic(base_url=base_url, api_key=key)
+
+
+@functools.cache
+def genai_client(base_url, key, retries):
+    options = {"base_url": base_url}
+    if retries:
+        options["retry_options"] = genai_types.HttpRetryOptions(attempts=3, initial_delay=0.05, max_delay=0.1, jitter=0)
+    return genai.Client(api_key=key, http_options=genai_types.HttpOptions(**options))
+
+
+@functools.cache
+def mistral_client(base_url, key, retries):
+    options = {}
+    if retries:
+        options["retry_config"] = RetryConfig("backoff", BackoffStrategy(50, 100, 1.5, 400), False)
+    return Mistral(api_key=key, server_url=base_url, **options)
+
+
 class Cut(Exception):
     """A stream that ended without the end that its dialect promises, and without an error of the SDK's own."""
 
@@ -39,7 +67,7 @@ def arguments(text):
 
 
 def call_openai(c, r):
-    client = openai.OpenAI(base_url=c["base_url"], api_key=c["key"], default_headers=c["headers"])
+    client = openai_client(c["base_url"], c["key"]).with_options(default_headers=c["headers"])
     op = c["op"]
     if op in ("plain", "tools"):
         answer = client.chat.completions.create(**chat(c, "max_completion_tokens"))
@@ -124,7 +152,7 @@ def response_result(r, answer):
 
 
 def call_anthropic(c, r):
-    client = anthropic.Anthropic(base_url=c["base_url"], api_key=c["key"], default_headers=c["headers"])
+    client = anthropic_client(c["base_url"], c["key"]).with_options(default_headers=c["headers"])
     messages = [{"role": "user", "content": c["text"]}]
     op = c["op"]
     p = {"model": c["model"], "messages": messages, "max_tokens": c.get("max_tokens") or 1}
@@ -163,11 +191,9 @@ def message_result(r, message):
 
 
 def call_genai(c, r):
-    options = {"base_url": c["base_url"], "headers": c["headers"]}
-    if c.get("retries"):
-        options["retry_options"] = genai_types.HttpRetryOptions(attempts=3, initial_delay=0.05, max_delay=0.1, jitter=0)
-    client = genai.Client(api_key=c["key"], http_options=genai_types.HttpOptions(**options))
-    config = genai_types.GenerateContentConfig(max_output_tokens=c.get("max_tokens") or None)
+    client = genai_client(c["base_url"], c["key"], bool(c.get("retries")))
+    headers = genai_types.HttpOptions(headers=c["headers"])
+    config = genai_types.GenerateContentConfig(max_output_tokens=c.get("max_tokens") or None, http_options=headers)
     op = c["op"]
     if op.startswith("tools"):
         tool = genai_types.FunctionDeclaration(name=NAME, description=ABOUT, parameters_json_schema=SCHEMA)
@@ -183,9 +209,10 @@ def call_genai(c, r):
         if not finished:
             raise Cut("the stream ended without finishReason")
     elif op == "embed":
-        r["vectors"] = len(client.models.embed_content(**asked).embeddings)
+        r["vectors"] = len(client.models.embed_content(config=genai_types.EmbedContentConfig(http_options=headers), **asked).embeddings)
     elif op == "count":
-        r["usage"] = {"input": client.models.count_tokens(**asked).total_tokens, "output": 0}
+        answer = client.models.count_tokens(config=genai_types.CountTokensConfig(http_options=headers), **asked)
+        r["usage"] = {"input": answer.total_tokens, "output": 0}
     else:
         raise ValueError(f"the genai driver has no operation {op}")
 
@@ -209,10 +236,7 @@ def generated(r, part):
 
 
 def call_mistral(c, r):
-    options = {}
-    if c.get("retries"):
-        options["retry_config"] = RetryConfig("backoff", BackoffStrategy(50, 100, 1.5, 400), False)
-    client = Mistral(api_key=c["key"], server_url=c["base_url"], **options)
+    client = mistral_client(c["base_url"], c["key"], bool(c.get("retries")))
     op, headers = c["op"], c["headers"]
     if op in ("plain", "tools"):
         answer = client.chat.complete(http_headers=headers, **chat(c, "max_tokens"))
