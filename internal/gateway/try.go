@@ -13,21 +13,6 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// tries is the transport under the reverse proxy: it makes as many tries of a call as the rules allow, and returns the answer of the
-// last. Every try has its own lease.
-type tries struct{ g *Gateway }
-
-// RoundTrip makes the tries. It returns an error only when the agent has gone.
-func (t tries) RoundTrip(r *http.Request) (*http.Response, error) {
-	x := r.Context().Value(exchangeKey{}).(*exchange)
-	resp, err := x.run(r.Context())
-	if resp != nil {
-		resp.Request = r
-		x.status, x.refused = resp.StatusCode, resp.Header.Get(headerOrigin) == originArbiter
-	}
-	return resp, err
-}
-
 // maxQueued is how often a call may go back into the queue after a 429.
 const maxQueued = 8
 
@@ -43,7 +28,9 @@ const (
 	further             // another rung may cure it
 )
 
-func (x *exchange) run(client context.Context) (*http.Response, error) {
+// run makes as many tries of a call as the rules allow, each with its own lease, and returns the answer of the last one; nil when the
+// agent has gone.
+func (x *exchange) run(client context.Context) *http.Response {
 	x.within(client)
 	for {
 		grant, err := x.g.leaser.Acquire(x.ctx, x.ask)
@@ -52,19 +39,18 @@ func (x *exchange) run(client context.Context) (*http.Response, error) {
 			if err == nil && grant.Lease != nil {
 				x.begin(&grant).settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
 			}
-			return nil, client.Err()
+			return nil
 		case err != nil:
-			return x.refuse(refuseError(err)), nil
+			return x.refuse(refuseError(err))
 		case grant.Status != arbiter.Granted:
 			x.g.seniority.remember(x, grant.Ticket)
-			return x.refuse(refuseGrant(&grant, x.dialect, time.Now(), x.refuseOptions())), nil
+			return x.refuse(refuseGrant(&grant, x.dialect, time.Now(), x.refuseOptions()))
 		}
 		t := x.begin(&grant)
 		resp, what := t.forward()
 		if what == done {
-			return resp, nil // the try ends with its body
+			return resp // the try ends with its body
 		}
-		t.written()
 		x.last, x.try = resp, nil
 		if x.ask.MaxWait = max(time.Until(x.until), 0); what == further {
 			x.ask.Except = append(x.ask.Except, rungName(grant.Provider, grant.Model))
@@ -74,7 +60,7 @@ func (x *exchange) run(client context.Context) (*http.Response, error) {
 }
 
 func (x *exchange) refuseOptions() refuseOptions {
-	return refuseOptions{budgetStatus: x.settings.BudgetStatus, agent: x.ask.Agent, model: x.asked}
+	return refuseOptions{budgetStatus: x.settings.BudgetStatus, agent: x.ask.Agent, requestID: traceOf(x.in.Header), model: x.asked, tried: x.tried > 0}
 }
 
 // refuse is our own refusal, or what the provider said if it said something: its own word is the better one.
@@ -107,8 +93,6 @@ type try struct {
 	stalled    atomic.Bool // the provider fell silent in the middle of its answer
 	drained    atomic.Bool // read on although the agent has left
 	ended      atomic.Bool // settled
-	handed     bool        // settled by whoever drains it
-	pending    Pending     // the commit on its way
 }
 
 func (x *exchange) begin(g *Grant) *try {
