@@ -83,7 +83,9 @@ type Check struct {
 	// ScopeKind and Scope name the budget, provider or model, e.g. KindProvider "openai".
 	ScopeKind NodeKind
 	Scope     string
-	Unit      Unit
+	// Provider is a model's; empty for other scopes, and for a model that no provider has. A nameless default model goes by its name alone.
+	Provider string
+	Unit     Unit
 	// Limit is what is allowed, Used what is spent (or in the window), Held what running leases hold, Asked what this request wants.
 	Limit, Used, Held, Asked int64
 	// ResetsAt is when the budget starts anew, Unix ns; 0 when it does not.

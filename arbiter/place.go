@@ -140,6 +140,16 @@ func (s *State) rates(q *request, c *candidate) *Rates {
 // examine asks every limit on the way whether the request fits on this rung with this much output. All checks and the charge are
 // one step: nothing is charged unless all agree.
 func (s *State) examine(q *request, c *candidate, output int64) verdict {
+	v := s.ask(q, c, output)
+	for _, check := range [...]*Check{&v.check, &v.shadow} {
+		if check.ScopeKind == KindModel {
+			check.Provider = s.rules.providers[c.rules.provider].name
+		}
+	}
+	return v
+}
+
+func (s *State) ask(q *request, c *candidate, output int64) verdict {
 	r := c.rules
 	v := verdict{rung: r.row}
 	model := cmp.Or(r.model.Name, s.rules.providers[r.provider].name)

@@ -405,7 +405,7 @@ func (m *twin) refused(q *Request, got reply) error {
 		k.period = 0
 	}
 	if c.ScopeKind == KindModel {
-		return nil // the check does not name the provider
+		k.parent = c.Provider
 	}
 	now := m.sums()[k]
 	if now == nil {

@@ -232,7 +232,10 @@ func (c *call) outcome(s *signer) (Outcome, error) {
 			Input: a.Lease.Input, Output: a.Lease.Output, Nanos: a.Lease.Nanos, Period: a.Lease.Period,
 			Granted: a.Lease.Granted, Deadline: a.Lease.Deadline, CommitBy: a.Lease.CommitBy,
 			Epoch: c.decision.Epoch, Seq: c.decision.Seq,
-			Waited: max(a.Lease.Granted-c.seen, 0),
+		}
+		// Only of one that was deferred: else a repeat would have another token.
+		if !c.fresh || c.ticket.firstSeen != 0 {
+			claims.Waited = max(a.Lease.Granted-c.seen, 0)
 		}
 		o.Token = s.appendLeaseToken(make([]byte, 0, 256), p.name, &claims)
 	case c.lane == laneRequest && a.Status == arbiter.Deferred && !c.dryRun:

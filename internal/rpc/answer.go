@@ -75,6 +75,8 @@ func limitName(c *arbiter.Check) string {
 			return ""
 		}
 		return arbiter.KindGlobal.String()
+	case c.Provider != "" && c.Scope != c.Provider:
+		return nodeName(c.ScopeKind, c.Provider, c.Scope)
 	case c.Scope == "":
 		return c.ScopeKind.String()
 	}
