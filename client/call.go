@@ -23,6 +23,8 @@ type CallSpec struct {
 	InputTokens, OutputTokens, Tokens, MinTokens int64
 	// Provider, Model, Ladder: where to, as in Request.
 	Provider, Model, Ladder string
+	// Except are rungs that the call must not be placed on, as in Request.
+	Except []string
 	// Task, Workflow, Parent place the call in its tree, as in Request.
 	Task, Workflow, Parent string
 	// Priority of the call. Zero: the agent's.
@@ -42,7 +44,8 @@ type Func func(ctx context.Context, l *Lease) (Usage, error)
 // usage, released when the call was not sent or throttled, and at what was held
 // for any other error or panic. Before that it waits: for the level if the call
 // is to be shed, the recommended delay, and for its slot when deferred. A
-// throttled call waits and asks again with its seniority, up to 8 times.
+// throttled call asks again with its seniority, up to 8 times: on a ladder at
+// once, for the next rung that has room, else when the provider's wait is over.
 //
 // Errors: that of fn, *ShedError, *DeniedError, *DeferredError (its slot is
 // beyond the patience), *RefusedError, *UnavailableError, the cause of ctx.
@@ -71,6 +74,9 @@ func (a *Agent) Call(ctx context.Context, spec CallSpec, fn Func) error {
 		}
 		if requeues > maxRequeues || local >= maxTries {
 			return err
+		}
+		if request.Ladder != "" && len(again.ticket) > 0 {
+			again.wait = 0 // the next rung may have room now; the arbiter says when none has
 		}
 		if deadline, ok := waiting.Deadline(); ok && time.Until(deadline) < again.wait {
 			return err
@@ -117,7 +123,7 @@ func (a *Agent) request(spec CallSpec) Request {
 		AgentID: a.opts.ID, Class: a.opts.Class, Pool: a.opts.Pool,
 		Task: spec.Task, Workflow: spec.Workflow, Parent: spec.Parent,
 		InputTokens: spec.InputTokens, OutputTokens: spec.OutputTokens, Tokens: spec.Tokens, MinTokens: spec.MinTokens,
-		Provider: spec.Provider, Model: spec.Model, Ladder: spec.Ladder,
+		Provider: spec.Provider, Model: spec.Model, Ladder: spec.Ladder, Except: spec.Except,
 		Priority: spec.Priority, MaxWait: spec.MaxWait,
 	}
 	if r.Task == "" {
