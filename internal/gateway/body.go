@@ -30,6 +30,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, d *provider.D
 	if limit <= 0 {
 		limit = DefaultMaxBody
 	}
+	lastOnConnection(w, r)
 	coding, ok := contentCoding(r.Header, codings(d))
 	if !ok {
 		w.Header().Set("Accept-Encoding", strings.Join(append([]string{"identity"}, codings(d)...), ", ")) // RFC 9110, 12.5.3
@@ -60,6 +61,15 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, d *provider.D
 		return nil, refuseRequest(http.StatusBadRequest, provider.BadRequest, "body", "the request body is not complete, or is not "+coding)
 	default:
 		return nil, refuseRequest(http.StatusBadRequest, provider.BadRequest, "body", "the request body did not arrive whole")
+	}
+}
+
+// lastOnConnection closes the connection after a request whose end another server in front of us may have seen elsewhere, so that what
+// this one takes for the next request never is one (RFC 9112, 6.1). It is told by what is left of it: chunked, from which net/http removes
+// a Content-Length silently, and HTTP/1.0, where it ignores Transfer-Encoding silently. No SDK sends either but to stream a file.
+func lastOnConnection(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
+		w.Header().Set("Connection", "close")
 	}
 }
 
