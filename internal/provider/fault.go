@@ -31,9 +31,9 @@ func (m *Meter) faultIn(doc gjson.Result, named bool) {
 	}
 	kind := doc.Get("type").Str
 	switch {
-	case doc.Get("object").Str == "error":
+	case doc.Get("object").Str == "error" && m.e.dialect.name == Mistral:
 		m.fail([]byte(doc.Raw))
-	case named, kind == "error", kind == "conversation.response.error":
+	case named, doc.Get("object").Str == "error", kind == "error", kind == "conversation.response.error":
 		m.fail(wrapped(doc.Raw))
 	case kind == "response.failed":
 		if err := doc.Get("response.error"); isError(err) {

@@ -53,11 +53,11 @@ func (l Limits) longest(take func(Limit) bool) (wait time.Duration, ok bool) {
 
 // concerns says whether a call throttled on dim is bound by this limit. A call that is heavy in tokens also waits for
 // the limits that count only its input or its output.
-func (l Limit) concerns(dim arbiter.Dim) bool {
+func (x Limit) concerns(dim arbiter.Dim) bool {
 	if dim == arbiter.DimTPM {
-		return l.Dim == arbiter.DimTPM || l.Dim == arbiter.DimInputTPM || l.Dim == arbiter.DimOutputTPM
+		return x.Dim == arbiter.DimTPM || x.Dim == arbiter.DimInputTPM || x.Dim == arbiter.DimOutputTPM
 	}
-	return dim == arbiter.DimNone || l.Dim == dim
+	return dim == arbiter.DimNone || x.Dim == dim
 }
 
 // Exhausted is the dimension of the first limit that has nothing remaining, arbiter.DimNone when none says so.

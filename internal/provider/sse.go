@@ -245,10 +245,10 @@ func (s *elements) next(p []byte) (ev event, n int, ok bool) {
 			}
 		case c == ']', c == '}':
 			s.depth--
-			switch {
-			case s.depth == 0:
+			switch s.depth {
+			case 0:
 				s.closed = c == ']'
-			case s.depth == 1:
+			case 1:
 				data := p[from : i+1]
 				if s.start < s.pos {
 					s.keep(data)
