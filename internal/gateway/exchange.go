@@ -183,7 +183,7 @@ func (x *exchange) within(client context.Context) {
 	}
 }
 
-// close ends whatever is still open of the call, and waits until it is written down: the step that makes every lease end exactly once.
+// close ends whatever is still open of the call: the step that makes every lease end exactly once.
 func (x *exchange) close() {
 	if t := x.try; t != nil {
 		t.close()

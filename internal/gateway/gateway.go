@@ -3,9 +3,9 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/identity"
-	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // Options of a Gateway. Leaser and Settings are required.
@@ -44,7 +43,6 @@ type Gateway struct {
 	settings  atomic.Pointer[Settings]
 	keys      atomic.Pointer[identity.Keyring]
 	addresses atomic.Pointer[identity.Addresses]
-	proxy     *httputil.ReverseProxy
 	learned   *estimator
 	seniority *seniority
 	drains    drains
@@ -63,14 +61,6 @@ func New(o Options) *Gateway {
 	g.SetSettings(o.Settings)
 	g.keys.Store(o.Keys)
 	g.addresses.Store(o.Addresses)
-	g.proxy = &httputil.ReverseProxy{
-		Rewrite:       func(*httputil.ProxyRequest) {}, // the try itself makes the request that goes up
-		Transport:     tries{g},
-		FlushInterval: -1, // every byte goes on at once
-		BufferPool:    &buffers,
-		ErrorHandler:  g.unanswered,
-		ErrorLog:      slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
-	}
 	return g
 }
 
@@ -126,42 +116,44 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.close()
-	g.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x)))
+	if resp := x.run(r.Context()); resp != nil {
+		x.carry(w, resp)
+	}
 }
 
-type exchangeKey struct{}
-
-// unanswered answers for a call that has no response: the agent has gone, or something of ours broke.
-func (g *Gateway) unanswered(w http.ResponseWriter, r *http.Request, err error) {
-	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
-	if errors.Is(r.Context().Err(), context.Canceled) {
-		return // nobody is there to read
+// carry gives an answer to the agent, every byte as soon as it is there. An answer that breaks off breaks off for the agent too, so
+// that its SDK can tell it from a whole one.
+func (x *exchange) carry(w http.ResponseWriter, resp *http.Response) {
+	defer resp.Body.Close()
+	x.status, x.refused = resp.StatusCode, resp.Header.Get(headerOrigin) == originArbiter
+	h := w.Header()
+	for name, values := range resp.Header {
+		h[name] = values
 	}
-	d, _ := provider.Lookup(provider.OpenAI)
-	if x != nil && x.dialect != nil {
-		d = x.dialect
+	w.WriteHeader(resp.StatusCode)
+	c := http.NewResponseController(w)
+	p := buffers.Get().(*[copySize]byte)
+	defer buffers.Put(p)
+	for {
+		n, err := resp.Body.Read(p[:])
+		if n > 0 {
+			if _, gone := w.Write(p[:n]); gone != nil {
+				return
+			}
+		}
+		switch {
+		case err == nil:
+			_ = c.Flush() // an agent that has gone is noticed by the next write
+		case errors.Is(err, io.EOF):
+			return
+		default:
+			_ = c.Flush() // what came before the break is the agent's
+			panic(http.ErrAbortHandler)
+		}
 	}
-	refuseError(err).write(w, d)
 }
 
 // buffers are what answers are copied through.
-var buffers bufferPool
-
-type bufferPool struct{ pool sync.Pool }
+var buffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 const copySize = 16 << 10
-
-// Get and Put make it an httputil.BufferPool.
-func (b *bufferPool) Get() []byte {
-	if p, ok := b.pool.Get().(*[copySize]byte); ok {
-		return p[:]
-	}
-	return new([copySize]byte)[:]
-}
-
-// Put takes a buffer back.
-func (b *bufferPool) Put(p []byte) {
-	if len(p) == copySize {
-		b.pool.Put((*[copySize]byte)(p))
-	}
-}

@@ -18,9 +18,10 @@ type Leaser interface {
 
 // Lease is one granted lease. Exactly one of Commit and Release ends it.
 type Lease interface {
-	// Commit hands the final report over at once; it is on its way to the journal when Commit returns, so that a call which starts
-	// after this one is decided after it. What became of it is the Pending's to tell.
-	Commit(r Report) Pending
+	// Commit hands the final report over: it is on its way to the journal when Commit returns, so that a call which starts after this one
+	// is decided after it. Nobody waits for the journal; the arbiter keeps a commit until it is written. An error says that the report
+	// could not be handed over: the lease ends by its time.
+	Commit(r Report) error
 	// Release gives the lease back: the call was refused before it cost anything, or was throttled. After a throttle the ticket keeps
 	// the call's seniority and retryAfter is how long its rung stays held.
 	Release(ctx context.Context, r Report) (ticket []byte, retryAfter time.Duration, err error)
@@ -28,12 +29,6 @@ type Lease interface {
 	Extend(ctx context.Context) error
 	// FirstByte says that the answer has begun: the verdict a probe waits for.
 	FirstByte(ctx context.Context) error
-}
-
-// Pending is a commit on its way.
-type Pending interface {
-	// Wait returns when the commit is in the journal, or cannot be.
-	Wait(ctx context.Context) error
 }
 
 // Ask is what one try of a call asks the arbiter for. The caller may have asked for less than it is allowed, never for more: the

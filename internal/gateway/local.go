@@ -59,16 +59,13 @@ type localLease struct {
 	token     []byte
 }
 
-func (l *localLease) Commit(r Report) Pending {
+func (l *localLease) Commit(r Report) error {
 	c := arbiter.Commit{
 		Lease: l.id, Principal: l.principal, HasUsage: r.HasUsage, Usage: r.Usage, HasActual: !r.HasUsage && r.Actual > 0, Actual: r.Actual,
 		Estimated: r.Estimated, Outcome: r.Outcome, Latency: int64(r.Latency), FirstByte: int64(r.FirstByte), Signal: r.Signal,
 	}
-	p, err := l.engine.Start(engine.Op{Pool: l.pool, Command: &c, Token: l.token})
-	if err != nil {
-		return failedCommit{err}
-	}
-	return localPending{p}
+	_, err := l.engine.Start(engine.Op{Pool: l.pool, Command: &c, Token: l.token})
+	return err
 }
 
 func (l *localLease) Release(ctx context.Context, r Report) ([]byte, time.Duration, error) {
@@ -86,15 +83,3 @@ func (l *localLease) FirstByte(ctx context.Context) error {
 	_, err := l.engine.Do(ctx, engine.Op{Pool: l.pool, Command: &arbiter.Signal{Lease: l.id, Principal: l.principal, FirstByte: true}})
 	return err
 }
-
-type localPending struct{ p *engine.Pending }
-
-func (p localPending) Wait(ctx context.Context) error {
-	_, err := p.p.Wait(ctx)
-	return err
-}
-
-// failedCommit is a commit that the engine did not take.
-type failedCommit struct{ err error }
-
-func (f failedCommit) Wait(context.Context) error { return f.err }

@@ -205,34 +205,14 @@ type remoteLease struct {
 func (l *remoteLease) give() { l.once.Do(func() { l.r.give(l.t) }) }
 
 // Commit hands the report to the client's outbox, which repeats it until the arbiter has it.
-func (l *remoteLease) Commit(r Report) Pending {
-	p := &remotePending{done: make(chan struct{})}
+func (l *remoteLease) Commit(r Report) error {
 	l.l.CommitLater(toReport(r), func(got client.Receipt, err error) {
-		if err != nil {
-			p.err = toError(context.Background(), err)
-		}
-		close(p.done)
 		if f := l.r.opts.Committed; f != nil {
 			f(got, err)
 		}
 		l.give()
 	})
-	return p
-}
-
-type remotePending struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
-// Wait returns when the arbiter has the commit, or refuses it.
-func (p *remotePending) Wait(ctx context.Context) error {
-	select {
-	case <-p.done:
-		return p.err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return nil
 }
 
 // Release gives the lease back with the reason for it.

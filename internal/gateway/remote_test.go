@@ -25,6 +25,15 @@ type far struct {
 	engine *engine.Engine
 	local  *Local
 	remote *Remote
+	done   chan error // of each commit
+}
+
+// commit hands a report over and waits until the arbiter has it.
+func (f *far) commit(l Lease, r Report) error {
+	if err := l.Commit(r); err != nil {
+		return err
+	}
+	return <-f.done
 }
 
 // farPolicy has budgets that a test can use up: 100,000 tokens, 1 request a minute at provider slow, 2 slots at provider small.
@@ -46,6 +55,13 @@ func farPolicy() *arbiter.Policy {
 
 func newFar(t testing.TB, o RemoteOptions, keys ...identity.Key) *far {
 	t.Helper()
+	commits, told := make(chan error, 1), o.Committed
+	o.Committed = func(r client.Receipt, err error) {
+		if told != nil {
+			told(r, err)
+		}
+		commits <- err
+	}
 	ctx := context.Background()
 	store := journal.NewMemory(journal.MemoryOptions{})
 	e, err := engine.New(engine.Options{Store: store})
@@ -78,7 +94,7 @@ func newFar(t testing.TB, o RemoteOptions, keys ...identity.Key) *far {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
-	return &far{engine: e, local: NewLocal(e), remote: r}
+	return &far{engine: e, local: NewLocal(e), remote: r, done: commits}
 }
 
 // ask is a request of agent a for 3,000 tokens of a model.
@@ -135,8 +151,8 @@ func TestRemoteLease(t *testing.T) {
 	if err := g.Lease.Extend(ctx); err != nil {
 		t.Error(err)
 	}
-	p := g.Lease.Commit(Report{HasUsage: true, Usage: arbiter.Usage{Input: 700, CacheRead: 100, Output: 40}, Outcome: arbiter.OutcomeOK, Latency: time.Second})
-	if err := p.Wait(ctx); err != nil {
+	report := Report{HasUsage: true, Usage: arbiter.Usage{Input: 700, CacheRead: 100, Output: 40}, Outcome: arbiter.OutcomeOK, Latency: time.Second}
+	if err := f.commit(g.Lease, report); err != nil {
 		t.Error(err)
 	}
 	if r := <-committed; r.Tokens != 840 || r.Estimated {
@@ -151,7 +167,7 @@ func TestRemoteLease(t *testing.T) {
 		{Report{Estimated: true}, 3_000},
 	} {
 		g := f.grant(t, ask("", "wide-1"))
-		if err := g.Lease.Commit(report.Report).Wait(ctx); err != nil {
+		if err := f.commit(g.Lease, report.Report); err != nil {
 			t.Error(err)
 		}
 		if r := <-committed; r.Tokens != report.tokens || r.Estimated != report.Estimated {
@@ -250,7 +266,7 @@ func TestRemoteAuthenticatesAgents(t *testing.T) {
 		case err != nil && test.key != "" && strings.Contains(err.Error(), test.key):
 			t.Errorf("%v prints the key", err)
 		case err == nil:
-			if err := g.Lease.Commit(Report{HasUsage: true}).Wait(context.Background()); err != nil {
+			if err := f.commit(g.Lease, Report{HasUsage: true}); err != nil {
 				t.Errorf("%+v: %v", test, err)
 			}
 		}
@@ -264,7 +280,7 @@ func TestRemoteKeepsFewClients(t *testing.T) {
 	held := f.grant(t, ask("holder", "wide-1"))
 	for _, key := range []string{"k1", "k2", "k3", "k4", "k1"} {
 		g := f.grant(t, ask(key, "wide-1"))
-		if err := g.Lease.Commit(Report{HasUsage: true}).Wait(context.Background()); err != nil {
+		if err := f.commit(g.Lease, Report{HasUsage: true}); err != nil {
 			t.Fatal(err)
 		}
 		f.remote.mu.Lock()
@@ -277,7 +293,7 @@ func TestRemoteKeepsFewClients(t *testing.T) {
 	if err := held.Lease.Extend(context.Background()); err != nil {
 		t.Errorf("a lease went with its client: %v", err)
 	}
-	if err := held.Lease.Commit(Report{Actual: 10, Estimated: true}).Wait(context.Background()); err != nil {
+	if err := f.commit(held.Lease, Report{Actual: 10, Estimated: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -298,7 +314,7 @@ func TestRemoteTellsOfLostLeases(t *testing.T) {
 	if err := g.Lease.Extend(context.Background()); !errors.As(err, &e) || e.Code != arbiter.CodePrecondition || e.Reason != "lease_revoked" {
 		t.Errorf("%v, want lease_revoked", err)
 	}
-	if err := g.Lease.Commit(Report{Actual: 500, Estimated: true}).Wait(context.Background()); err != nil {
+	if err := f.commit(g.Lease, Report{Actual: 500, Estimated: true}); err != nil {
 		t.Errorf("what was used still counts: %v", err)
 	}
 }

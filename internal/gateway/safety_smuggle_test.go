@@ -190,7 +190,9 @@ func exchangeRaw(t *testing.T, address, raw string) (statuses []int) {
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second)) // a server that waits for ever fails the count, not the suite
 	// The last request ends the connection, if it is still open and reads it as one.
-	go func() { _, _ = io.WriteString(c, raw+"GET /last HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") }()
+	go func() {
+		_, _ = io.WriteString(c, raw+"GET /last HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	}()
 	from := bufio.NewReader(c)
 	for {
 		resp, err := http.ReadResponse(from, nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// settleTimeout is how long an answer's end waits for the journal; the commit itself goes on.
+// settleTimeout is how long a release waits for the journal.
 const settleTimeout = 5 * time.Second
 
 // settle ends the lease, once: a release when the call cost nothing, else a commit.
@@ -29,7 +29,9 @@ func (t *try) settle(r Report, release bool) {
 		r.Latency, r.FirstByte = 0, 0
 	}
 	if !release {
-		t.pending = t.grant.Lease.Commit(r)
+		if err := t.grant.Lease.Commit(r); err != nil {
+			x.g.log.Warn("commit was not taken, the lease ends by its time", "lease", t.grant.ID, "error", err)
+		}
 		x.g.hooks.settled(t, &r)
 		return
 	}
@@ -45,28 +47,12 @@ func (t *try) settle(r Report, release bool) {
 	}
 }
 
-// close settles what nothing has settled, and waits for the journal.
+// close settles what nothing has settled.
 func (t *try) close() {
-	if t.handed {
-		return
-	}
 	if !t.ended.Load() {
 		t.settle(t.bill(arbiter.OutcomeCancelled), false)
 	}
-	t.written()
-}
-
-// written waits until the commit is in the journal.
-func (t *try) written() {
 	t.cancel()
-	if t.pending == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.x.ctx), settleTimeout)
-	defer cancel()
-	if err := t.pending.Wait(ctx); err != nil {
-		t.x.g.log.Warn("commit is not confirmed", "lease", t.grant.ID, "error", err)
-	}
 }
 
 // bill is the report of an answer: what the provider says it cost, else what it must have cost at least.

@@ -14,7 +14,6 @@ import (
 type meteredBody struct {
 	t     *try
 	from  io.ReadCloser
-	space []byte      // what prime reads into, given back once it is read
 	quiet *time.Timer // until the provider has been silent for too long
 	held  []byte      // passed by the meter and not read yet
 	err   error       // after held
@@ -37,18 +36,11 @@ func (b *meteredBody) read(p []byte) (int, error) {
 
 // prime reads as far as the first event, so that an error there is still one that another rung can cure. nil: the answer has begun well.
 func (b *meteredBody) prime() *provider.Fault {
-	b.space = buffers.Get()
-	m, filled := b.t.meter, 0
+	m, p := b.t.meter, buffers.Get().(*[copySize]byte)
+	defer buffers.Put(p)
 	for !m.Started() && b.err == nil {
-		if filled == len(b.space) { // a long first event: what it has so far must stay where it is
-			b.held = append([]byte(nil), b.held...)
-			b.space = make([]byte, copySize)
-			filled = 0
-		}
-		n, err := b.read(b.space[filled:])
-		out := m.Pass(b.space[filled : filled+n])
-		filled += n
-		b.take(out, err)
+		n, err := b.read(p[:])
+		b.take(m.Pass(p[:n]), err)
 		if f := m.Result().Fault; f != nil && f.First {
 			return f
 		}
@@ -78,7 +70,8 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		if len(b.held) > 0 {
 			n := copy(p, b.held)
 			if b.held = b.held[n:]; len(b.held) == 0 {
-				b.release()
+				b.held = nil
+				return n, b.err
 			}
 			return n, nil
 		}
@@ -91,14 +84,6 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 			return len(out), nil
 		}
 		b.take(out, err)
-	}
-}
-
-func (b *meteredBody) release() {
-	b.held = nil
-	if b.space != nil {
-		buffers.Put(b.space)
-		b.space = nil
 	}
 }
 
@@ -141,23 +126,22 @@ func (b *meteredBody) end(err error) error {
 // Close is called by the proxy when it needs no more: after the end, or because the agent has left.
 func (b *meteredBody) Close() error {
 	if b.t.drained.Load() && !b.t.ended.Load() {
-		b.t.handed = true
+		b.t.x.try = nil // its end is the drain's
 		b.t.x.g.running.stay()
 		go b.drain()
 		return nil
 	}
 	b.quiet.Stop()
-	b.release()
 	return b.from.Close()
 }
 
 // drain reads an answer to its bill although nobody is there to hear it.
 func (b *meteredBody) drain() {
 	defer b.t.x.g.running.leave()
-	p := buffers.Get()
+	p := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
 	for b.err == nil {
-		n, err := b.read(p)
+		n, err := b.read(p[:])
 		b.t.meter.Pass(p[:n])
 		if b.held = nil; err != nil {
 			b.t.meter.Finish()
@@ -165,6 +149,6 @@ func (b *meteredBody) drain() {
 		}
 	}
 	b.from.Close()
-	b.t.written()
+	b.t.cancel()
 	b.t.x.g.drains.leave()
 }

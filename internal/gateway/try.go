@@ -181,6 +181,9 @@ func (t *try) forward() (*http.Response, next) {
 	if fault := body.prime(); fault != nil {
 		return t.faulted(resp, fault)
 	}
+	if t.usageAsked {
+		resp.Header.Del("Content-Length") // a chunk may be taken out
+	}
 	t.metering.Store(true)
 	t.answer(resp)
 	resp.Body = body

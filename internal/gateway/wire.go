@@ -35,6 +35,9 @@ func toCheck(reason, name, unit string, limit, used, held, asked int64, resets t
 	c := arbiter.Check{Reason: reasons[reason], Limit: limit, Used: used, Held: held, Asked: asked}
 	kind, scope, _ := strings.Cut(name, "/")
 	c.ScopeKind, c.Scope = kinds[kind], scope
+	if provider, model, ok := strings.Cut(scope, "/"); ok && c.ScopeKind == arbiter.KindModel {
+		c.Provider, c.Scope = provider, model
+	}
 	switch unit {
 	case "tokens":
 		c.Unit = arbiter.UnitTokens

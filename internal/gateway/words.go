@@ -41,11 +41,19 @@ func resets(g *Grant, now time.Time) (time.Time, bool) {
 func limitName(c *arbiter.Check) string {
 	switch {
 	case c.Scope != "":
-		return c.ScopeKind.String() + "/" + c.Scope
+		return c.ScopeKind.String() + "/" + scopeOf(c)
 	case c.ScopeKind == arbiter.KindGlobal && c.Unit == arbiter.UnitNone:
 		return ""
 	}
 	return c.ScopeKind.String()
+}
+
+// scopeOf is whose limit it is; a model goes by its provider's name too.
+func scopeOf(c *arbiter.Check) string {
+	if c.Provider != "" && c.Provider != c.Scope {
+		return c.Provider + "/" + c.Scope
+	}
+	return c.Scope
 }
 
 // unitName is the wire's word for what the figures count.
@@ -172,7 +180,7 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 func place(c *arbiter.Check) string {
 	switch {
 	case c.Scope != "":
-		return c.ScopeKind.String() + " " + c.Scope
+		return c.ScopeKind.String() + " " + scopeOf(c)
 	case c.ScopeKind == arbiter.KindGlobal && c.Unit == arbiter.UnitNone:
 		return "every provider"
 	case c.ScopeKind == arbiter.KindGlobal:
