@@ -187,6 +187,49 @@ var answers = map[string]func(t *testing.T, row []string) []string{
 		p.hold(most, "own")
 		return []string{strconv.FormatInt(allowed, 10)}
 	},
+	"ladder": func(t *testing.T, r []string) []string {
+		p := newPool(t, func(policy *arbiter.Policy) {
+			var tier []arbiter.Rung
+			model := policy.Providers[0]
+			policy.Providers = nil
+			for i, name := range []string{"a", "b", "c"} {
+				model.Name, model.Ceilings = name, arbiter.Ceilings{RPM: []arbiter.Requests{100, 200, 500}[i]}
+				policy.Providers = append(policy.Providers, model)
+				tier = append(tier, arbiter.Rung{Provider: name})
+			}
+			policy.Ladders = []arbiter.Ladder{{Name: "l", Tiers: [][]arbiter.Rung{tier}}}
+		})
+		return []string{p.do(&arbiter.Request{Lease: arbiter.LeaseID{1}, Agent: "a", Output: 1, Ladder: "l", Task: r[0], Except: []string{r[1]}}).Lease.Provider}
+	},
+	"ramp": func(t *testing.T, r []string) []string {
+		p := newPool(t, func(policy *arbiter.Policy) {
+			policy.Providers[0].Ceilings = arbiter.Ceilings{RPM: arbiter.Requests(whole(r[2])), Burst: arbiter.Whole}
+			policy.Breaker.Failures, policy.Breaker.Ramp = 1, whole(r[0])*arbiter.Millisecond
+		})
+		p.do(&arbiter.Commit{Lease: p.hold(1, ""), HasActual: true, Outcome: arbiter.OutcomeError})
+		p.advance(2 * arbiter.Minute)
+		p.do(&arbiter.Commit{Lease: p.hold(1, ""), HasActual: true, Actual: 1, Outcome: arbiter.OutcomeOK})
+		p.advance(whole(r[1]) * arbiter.Millisecond)
+		n := 0
+		for p.ask(1, "", arbiter.ClassPriority).Status == arbiter.Granted {
+			n++
+		}
+		return []string{strconv.Itoa(n)}
+	},
+	"uncached": func(t *testing.T, r []string) []string {
+		p := newPool(t, func(policy *arbiter.Policy) {
+			policy.Providers[0].TPM, policy.Providers[0].UncachedOnly = 1_000_000, true
+		})
+		for _, call := range strings.Fields(r[0]) {
+			if fresh, prompt, parts := strings.Cut(call, "/"); parts {
+				p.do(&arbiter.Commit{Lease: p.hold(1, ""), HasUsage: true, Usage: arbiter.Usage{Input: arbiter.Tokens(whole(fresh)), CacheRead: arbiter.Tokens(whole(prompt) - whole(fresh))}})
+			}
+		}
+		p.advance(2 * arbiter.Minute)
+		p.do(&arbiter.Request{Lease: arbiter.LeaseID{9, 9}, Agent: "a", Input: arbiter.Tokens(whole(r[1])), Output: arbiter.Tokens(whole(r[2]))})
+		rung := p.s.RungRows()[0]
+		return []string{fmt.Sprintf("%d.%06d", rung.Uncached/arbiter.Whole, rung.Uncached%arbiter.Whole), strconv.FormatInt(rung.Gauges[0].Used, 10)}
+	},
 	"backpressure": func(t *testing.T, r []string) []string {
 		p := newPool(t, func(policy *arbiter.Policy) {
 			policy.Global.Tokens, policy.Providers[0].TPM = 100_000, 1000

@@ -2,6 +2,7 @@ package tba_test
 
 import (
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"math"
 	"math/big"
@@ -78,8 +79,62 @@ func permille(n, share int64) int64 { return n * share / 1000 }
 
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
+// fnv1a is the 64-bit FNV-1a of a byte and a text.
+func fnv1a(kind byte, text string) uint64 {
+	h := fnv.New64a()
+	h.Write(append([]byte{kind}, text...))
+	return h.Sum64()
+}
+
+// mix is the finaliser of SplitMix64.
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
 // formulas computes the last cells of a row from the first ones, as docs/algorithms.md states them.
 var formulas = map[string]func(row []string) []string{
+	"ladder": func(r []string) []string {
+		best, least := "", math.Inf(1)
+		for i, name := range []string{"a", "b", "c"} {
+			if name == r[1] {
+				continue
+			}
+			u := (float64(mix(mix(fnv1a(6, r[0]))^mix(fnv1a(1, name+"\x00")))) + 1) / math.Exp2(64)
+			if rank := -math.Log2(u) / []float64{100, 200, 500}[i]; rank < least {
+				best, least = name, rank
+			}
+		}
+		return []string{best}
+	},
+	"ramp": func(r []string) []string {
+		ceiling := whole(r[2])
+		part := int64(1_000_000)
+		if whole(r[0]) > 0 {
+			part = min(100_000+900_000*whole(r[1])/whole(r[0]), part)
+		}
+		return []string{strconv.FormatInt(min(max(ceiling*part/1_000_000, 1), ceiling-1), 10)}
+	},
+	"uncached": func(r []string) []string {
+		learned := -1.0
+		for _, call := range strings.Fields(r[0]) {
+			fresh, prompt, ok := strings.Cut(call, "/")
+			switch part := 0.0; {
+			case !ok:
+			case learned < 0:
+				learned = decimal(fresh) / decimal(prompt)
+			default:
+				part = decimal(fresh) / decimal(prompt)
+				learned += (part - learned) / 8
+			}
+		}
+		if learned < 0 {
+			learned = 1
+		}
+		millionths := int64(learned*1e6 + 1e-4)
+		return []string{fmt.Sprintf("%d.%06d", millionths/1_000_000, millionths%1_000_000), strconv.FormatInt(ceilDiv(whole(r[1])*millionths, 1_000_000)+whole(r[2]), 10)}
+	},
 	"budget": func(r []string) []string {
 		limit, used, asked := whole(r[0]), whole(r[1])+whole(r[2])+whole(r[3]), whole(r[4])
 		fits := used+asked <= limit

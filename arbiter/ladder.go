@@ -89,7 +89,7 @@ func (r *rungRules) ceiling(dim Dim) (least int64) {
 	return least
 }
 
-// rankOf ranks a rung for a task by weighted rendezvous hashing (R. Schindelhauer, G. Schomaker, Weighted Distributed Hash Tables, 2005;
+// rankOf ranks a rung for a task by weighted rendezvous hashing (C. Schindelhauer, G. Schomaker, Weighted Distributed Hash Tables, 2005;
 // highest random weight: D. Thaler, C. Ravishankar, 1998): each rung draws u, uniform in (0, 1], from a hash of task and rung, and the
 // smallest −log2(u)/weight wins. A rung is then first for a part of the tasks that is its part of the sum of weights, and when it drops out
 // its tasks go to the others by their weights while no other task moves. A rung on its ramp weighs as much less as it may do, in powers of
