@@ -201,7 +201,7 @@ func TestAuditAndCheck(t *testing.T) {
 	}
 	var s Summary
 	s.audit(scale, []mockprovider.Report{{Name: "a", Bill: mockprovider.Bill{Input: 110}, Throttled: 2, Stormed: 1}}, 2)
-	if s.BudgetOvershootTokens != 0 || s.Provider429 != 3 || s.UsedTokens != 110 {
+	if s.BudgetOvershootTokens != 0 || s.Provider429 != 2 || s.Storm429 != 1 || s.UsedTokens != 110 {
 		t.Errorf("over two periods: %+v", s)
 	}
 }

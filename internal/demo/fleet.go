@@ -24,6 +24,33 @@ var upstreamModel = map[string]string{
 	provider.Mistral:   "mistral-small-2603",
 }
 
+const (
+	chatLadder = "chat"
+	codeLadder = "code"
+)
+
+// ladderOf is the ladder that an agent names at the gateway in the place of a model, "" for one that is bound to a provider.
+// At the gateway no writer of code is bound, so that many calls can move when their provider fails.
+func ladderOf(m member) string {
+	switch {
+	case m.class == codeGenerator:
+		return codeLadder
+	case m.model == "":
+		return chatLadder
+	}
+	return ""
+}
+
+// ladders are those of the demo's policy: in the one all providers count as equal, in the other there is an order, and the
+// first is the one that will break down.
+var ladders = []struct {
+	name  string
+	tiers [][]string
+}{
+	{chatLadder, [][]string{{provider.OpenAI, provider.Anthropic, provider.Gemini, provider.Mistral}}},
+	{codeLadder, [][]string{{provider.Anthropic}, {provider.OpenAI}, {provider.Gemini, provider.Mistral}}},
+}
+
 // member is one agent of the fleet.
 type member struct {
 	id, class string

@@ -16,6 +16,9 @@ import (
 type Options struct {
 	// Arbiter is the gRPC address. Required.
 	Arbiter string
+	// Gateway is the base URL of the gateway, without a path: every second pair of agents calls it instead of leasing with the
+	// SDK, and two providers fail for a while. "" leaves both out.
+	Gateway string
 	// Mocks are the providers, started with Scale.MockOptions. Required.
 	Mocks *mockprovider.Server
 	// Scale is the budget in force at the arbiter (Scale.PolicyYAML). Required.
@@ -59,6 +62,10 @@ func Run(ctx context.Context, o Options) (Summary, error) {
 	}
 	r := &run{Options: o, tally: newTally(), caller: newCaller(o.Mocks.URL)}
 	defer r.caller.close()
+	if o.Gateway != "" {
+		r.door = newDoor(o.Gateway, r.tally)
+		defer r.door.close()
+	}
 	dial := append([]client.Option{client.WithGRPC(tap{r.tally}.options()...)}, o.Dial...)
 	r.client, err = client.Dial(o.Arbiter, dial...)
 	if err != nil {
@@ -72,6 +79,7 @@ type run struct {
 	Options
 	tally   *tally
 	caller  *caller
+	door    *door // nil without a gateway
 	client  *client.Client
 	workers []*worker
 	began   time.Time
@@ -85,7 +93,13 @@ func (r *run) run(ctx context.Context, rows []row) (Summary, error) {
 			return Summary{}, fmt.Errorf("run demo: %w", err)
 		}
 		defer agent.Close()
-		r.workers = append(r.workers, &worker{member: m, agent: agent, queue: make(chan job, backlog), waits: i%2 == 0})
+		w := &worker{member: m, agent: agent, queue: make(chan job, backlog), waits: i%2 == 0}
+		if r.door != nil && i%4 < 2 {
+			if err := w.through(r.door, i%4 == 1); err != nil {
+				return Summary{}, fmt.Errorf("run demo: %w", err)
+			}
+		}
+		r.workers = append(r.workers, w)
 	}
 	fmt.Fprintf(r.Live, "%d agents of %d classes, %d providers. %s\n", len(members), len(plans), len(r.Scale.Ceilings), Attribution)
 	r.began = time.Now()
@@ -103,6 +117,9 @@ func (r *run) run(ctx context.Context, rows []row) (Summary, error) {
 		group.Go(func() { w.work(ctx, r.began, end, r.caller, r.tally) })
 	}
 	group.Go(func() { r.live(issuing) })
+	if r.door != nil {
+		group.Go(func() { r.disturb(issuing) })
+	}
 	r.dispatch(issuing, newSchedule(rows, members, r.Seed, r.CallsPerSecond))
 	group.Wait()
 	return r.summarise(ctx)
@@ -156,17 +173,27 @@ func (r *run) live(ctx context.Context) {
 		for _, p := range r.Mocks.Report() {
 			answered429 += p.Answered429()
 			used += p.Used()
-			running += p.Calls - p.OK - p.Cancelled - p.Throttled - p.Stormed - p.Failed
+			running += p.Running()
 		}
 		if n := r.Scale.periods(r.began, time.Now()); n != period {
 			base, period = used, n
 		}
 		fmt.Fprintf(r.Live, "%4.0fs  granted %d (+%d)  running %d  deferred %d  denied %d  [%s]  level %s  budget %.0f%%%s  429s %d\n",
 			time.Since(r.began).Seconds(), now.granted, now.granted-before.granted, running, now.deferred, now.denied,
-			reasons(now.refusedBy), r.workers[0].agent.Level(), 100*float64(used-base)/float64(r.Scale.GlobalTokens),
+			reasons(now.refusedBy), r.level(), 100*float64(used-base)/float64(r.Scale.GlobalTokens),
 			r.Scale.renewal(time.Now()), answered429)
 		before = now
 	}
+}
+
+// level is what an agent with the SDK is told of the pool.
+func (r *run) level() client.Level {
+	for _, w := range r.workers {
+		if w.door == nil {
+			return w.agent.Level()
+		}
+	}
+	return r.workers[0].agent.Level()
 }
 
 func (r *run) summarise(ctx context.Context) (Summary, error) {
@@ -178,9 +205,11 @@ func (r *run) summarise(ctx context.Context) (Summary, error) {
 	s := Summary{
 		Seconds: time.Since(r.began).Seconds(), Agents: len(r.workers), Calls: c.calls, GaveUp: c.gaveUp, Failed: c.failed,
 		Granted: c.granted, Deferred: c.deferred, Denied: c.denied, RefusedBy: c.refusedBy, CommittedTokens: c.committed, LastFailure: c.lastFailure,
+		Finished: c.finished, AgentRetries: c.agentRetries, Gateway: r.door != nil,
 		GrantP50: c.p50, GrantP99: c.p99, Trace: Attribution,
 	}
 	s.audit(r.Scale, r.Mocks.Report(), r.Scale.periods(r.began, time.Now()))
+	s.books(r.Mocks, r.Scale)
 	if r.OpenLeases != nil {
 		open, err := r.OpenLeases(last)
 		if err != nil {

@@ -3,6 +3,7 @@ package demo
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/internal/mockprovider"
@@ -167,7 +168,19 @@ budget:
     validator:
       share: 0.10
       priority: medium
-# The published delays, a tenth of each: the trace runs faster than it happened.
+ladders:
+`)
+	for _, l := range ladders {
+		fmt.Fprintf(&b, "  %s:\n    tiers:\n", l.name)
+		for _, tier := range l.tiers {
+			rungs := make([]string, len(tier))
+			for i, p := range tier {
+				rungs[i] = p + "/" + upstreamModel[p]
+			}
+			fmt.Fprintf(&b, "      - [%s]\n", strings.Join(rungs, ", "))
+		}
+	}
+	b.WriteString(`# The published delays, a tenth of each: the trace runs faster than it happened.
 backpressure:
   mild: {delay: 20ms}
   moderate: {delay: 80ms}

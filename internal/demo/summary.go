@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -26,9 +27,25 @@ type Summary struct {
 	Deferred  int64            `json:"deferred"`
 	Denied    int64            `json:"denied"`
 	RefusedBy map[string]int64 `json:"refused_by"`
-	// Provider429 counts the providers' answers of that status.
-	Provider429 int64 `json:"provider_429"`
-	// CommittedTokens is what the arbiter recorded, UsedTokens what the providers really gave out.
+	// Finished calls have their answer. ProviderCalls are the arrivals at the providers, and ProviderCallsPerTask how many of
+	// them one finished call took (amplification).
+	Finished             int64   `json:"finished"`
+	ProviderCalls        int64   `json:"provider_calls"`
+	ProviderCallsPerTask float64 `json:"provider_calls_per_task"`
+	// Gateway says that half of the fleet called it, and that two providers failed for a while.
+	Gateway bool `json:"gateway"`
+	// Failovers are calls that reached a second provider, Returned the answers of the providers that had failed after that, and
+	// AgentRetries the tries of programs that know nothing of leases.
+	Failovers    int64 `json:"failovers"`
+	Returned     int64 `json:"returned"`
+	AgentRetries int64 `json:"agent_retries"`
+	// Provider429 counts the providers' answers of that status for a limit of theirs, Storm429 those of the scripted storm,
+	// OutageErrors the errors of the scripted outage.
+	Provider429  int64 `json:"provider_429"`
+	Storm429     int64 `json:"storm_429"`
+	OutageErrors int64 `json:"outage_errors"`
+	// CommittedTokens is what was recorded: by the receipts of the SDK, and as the answers through the gateway said. UsedTokens
+	// is what the providers really gave out.
 	CommittedTokens int64 `json:"committed_tokens"`
 	UsedTokens      int64 `json:"used_tokens"`
 	// BudgetOvershootTokens is what was used above the global budget and the slices of the providers, added up.
@@ -46,6 +63,9 @@ type Summary struct {
 	Trace string `json:"trace"`
 }
 
+// maxPerTask bounds ProviderCallsPerTask: of ten calls one may be in vain.
+const maxPerTask = 1.10
+
 // mustBind are the reasons that have to refuse or delay somebody, or the run proves nothing.
 var mustBind = []string{"rpm", "tpm", "slots", "budget"}
 
@@ -62,6 +82,9 @@ func (s Summary) Check() error {
 	if s.SlotViolations > 0 {
 		fault("%d calls found every slot of a provider taken", s.SlotViolations)
 	}
+	if s.ProviderCallsPerTask > maxPerTask {
+		fault("a finished call took %.3f calls at the providers, more than %.2f", s.ProviderCallsPerTask, maxPerTask)
+	}
 	var idle []string
 	for _, reason := range mustBind {
 		if s.RefusedBy[reason] == 0 {
@@ -70,6 +93,16 @@ func (s Summary) Check() error {
 	}
 	if len(idle) > 0 {
 		fault("nobody was refused or delayed by %s, so the run proves nothing about it: let it run for 25s or longer, on a journal without an earlier run", strings.Join(idle, ", "))
+	}
+	if s.Gateway {
+		for _, x := range [...]struct {
+			n    int64
+			what string
+		}{{s.Storm429, "was throttled by the storm"}, {s.OutageErrors, "met the outage"}, {s.Failovers, "moved to another provider"}, {s.Returned, "came back to a provider after its failure"}} {
+			if x.n == 0 {
+				fault("no call %s, so the run proves nothing about it: let it run for 25s or longer", x.what)
+			}
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -80,7 +113,10 @@ func (s *Summary) audit(scale Scale, reports []mockprovider.Report, periods int6
 	for _, r := range reports {
 		used := r.Used()
 		total += used
-		s.Provider429 += r.Answered429()
+		s.ProviderCalls += r.Calls
+		s.Provider429 += r.Throttled
+		s.Storm429 += r.Stormed
+		s.OutageErrors += r.Failed
 		s.WindowViolations += r.WindowViolations
 		s.SlotViolations += r.SlotViolations
 		for _, c := range scale.Ceilings {
@@ -90,6 +126,9 @@ func (s *Summary) audit(scale Scale, reports []mockprovider.Report, periods int6
 		}
 	}
 	s.UsedTokens = total
+	if s.Finished > 0 {
+		s.ProviderCallsPerTask = math.Round(1000*float64(s.ProviderCalls)/float64(s.Finished)) / 1000
+	}
 	s.BudgetOvershootTokens += max(total-periods*scale.GlobalTokens, 0)
 }
 
@@ -99,12 +138,14 @@ func (s Summary) WriteText(w io.Writer) error {
 refused by      %s
 budget          %d tokens used, %d committed, overshoot %d
 windows         %d violations, slots %d violations (from the providers' own logs)
-providers       answered 429 %d times
+providers       %d calls for %d finished ones: %.3f each; 429 for a limit of theirs %d times
+storm, outage   %d times 429, %d errors; %d calls moved to another provider, %d were answered by them afterwards, agents tried again %d times
 grant latency   p50 %d µs, p99 %d µs (requests that asked for an answer at once)
 leases open     %d
 %s
 `, s.Agents, s.Calls, s.Seconds, s.Granted, s.Deferred, s.Denied, s.GaveUp, s.Failed, reasons(s.RefusedBy),
-		s.UsedTokens, s.CommittedTokens, s.BudgetOvershootTokens, s.WindowViolations, s.SlotViolations, s.Provider429,
+		s.UsedTokens, s.CommittedTokens, s.BudgetOvershootTokens, s.WindowViolations, s.SlotViolations,
+		s.ProviderCalls, s.Finished, s.ProviderCallsPerTask, s.Provider429, s.Storm429, s.OutageErrors, s.Failovers, s.Returned, s.AgentRetries,
 		s.GrantP50, s.GrantP99, s.LeasesOpen, s.Trace)
 	if err == nil && s.LastFailure != "" {
 		_, err = fmt.Fprintf(w, "last failure    %s\n", s.LastFailure)

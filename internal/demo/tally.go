@@ -21,6 +21,7 @@ type tally struct {
 	refusedBy                 map[string]int64
 	atOnce                    []int64 // µs from question to grant, of requests that would not wait for room
 	calls, gaveUp, failed     int64
+	finished, agentRetries    int64
 	committed                 int64
 	lastFailure               string
 }
@@ -55,6 +56,7 @@ func (t *tally) add(counter *int64, n int64) {
 // counts is a copy of a tally at one moment.
 type counts struct {
 	granted, deferred, denied, calls, gaveUp, failed, committed int64
+	finished, agentRetries                                      int64
 	refusedBy                                                   map[string]int64
 	p50, p99                                                    int64
 	lastFailure                                                 string
@@ -66,6 +68,7 @@ func (t *tally) counts() counts {
 	sorted := slices.Sorted(slices.Values(t.atOnce))
 	return counts{
 		granted: t.granted, deferred: t.deferred, denied: t.denied, calls: t.calls, gaveUp: t.gaveUp, failed: t.failed,
+		finished: t.finished, agentRetries: t.agentRetries,
 		committed: t.committed, lastFailure: t.lastFailure, refusedBy: maps.Clone(t.refusedBy),
 		p50: quantile(sorted, 50), p99: quantile(sorted, 99),
 	}

@@ -1,7 +1,7 @@
 // Package demo: the scripted fleet of `tba dev --demo`.
 //
-// It replays a real production trace, faster than it happened, through a fleet of agents that lease each call with the
-// SDK and make it over HTTP at mock providers. What it proves is counted at the mock providers, from their own books: the
+// It replays a real production trace, faster than it happened, through a fleet of agents. Half of them lease each call with the
+// SDK and make it over HTTP at mock providers; the other half know nothing of leases and call the gateway. What it proves is counted at the mock providers, from their own books: the
 // arbiter is not asked whether it kept its promises.
 package demo
 
@@ -58,6 +58,7 @@ func readTrace(text string) ([]row, error) {
 
 // job is one call that an agent has to make.
 type job struct {
+	number         int64
 	at             time.Duration // since the start of the run
 	agent          int
 	prompt, output int64
@@ -105,9 +106,10 @@ func newSchedule(rows []row, fleet []member, seed uint64, perSecond float64) *sc
 func (s *schedule) take() job {
 	r := s.rows[s.next%len(s.rows)]
 	at := s.place(time.Duration(s.next/len(s.rows))*s.pass + time.Duration(float64(r.at)/s.speed))
+	number := int64(s.next)
 	s.next++
 	candidates := s.agents[classOf(r, s.random.Float64())]
-	return job{at: at, agent: candidates[s.random.IntN(len(candidates))], prompt: r.prompt, output: r.output, cap: outputCap(r.output)}
+	return job{number: number, at: at, agent: candidates[s.random.IntN(len(candidates))], prompt: r.prompt, output: r.output, cap: outputCap(r.output)}
 }
 
 // place puts the next call, which the compressed trace has at t, into the waves.

@@ -61,6 +61,7 @@ func (c *caller) call(ctx context.Context, l *client.Lease, j job) (client.Usage
 	}
 	d.Authorize(r.Header, "demo")
 	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Traceparent", traceparent(j.number))
 	r.Header.Set(mockprovider.OutputHeader, strconv.FormatInt(j.output, 10))
 	resp, err := c.http.Do(r)
 	if err != nil {
@@ -101,6 +102,13 @@ type worker struct {
 	agent *client.Agent
 	queue chan job
 	waits bool // inside the arbiter; else it asks for an answer at once and waits by itself
+
+	door    *door // nil: it leases with the SDK
+	speaks  *provider.Dialect
+	asks    string // the model, or a ladder in its place
+	path    string // at the gateway
+	native  string // at the provider
+	streams bool
 }
 
 // work makes the calls of the queue one after the other until it is closed or the run is over. ctx ends everything; end
@@ -126,6 +134,12 @@ func (w *worker) work(ctx context.Context, began, end time.Time, c *caller, t *t
 			spec.MaxWait = serverWait
 		}
 		t.add(&t.calls, 1)
+		if w.door != nil {
+			used, err := w.door.call(ctx, w, j, left)
+			t.add(&t.committed, used)
+			t.answered(err)
+			continue
+		}
 		begun, started := false, time.Now()
 		err := w.agent.Call(ctx, spec, func(ctx context.Context, l *client.Lease) (client.Usage, error) {
 			begun = true
@@ -142,9 +156,30 @@ func (t *tally) ended(err error, begun, late bool) {
 	var refusal *client.RefusedError
 	var away *client.UnavailableError
 	switch {
-	case err == nil, errors.As(err, &denial):
+	case err == nil:
+		t.add(&t.finished, 1)
+	case errors.As(err, &denial):
 	case !begun && (late || !errors.As(err, &refusal) && !errors.As(err, &away)):
 		t.add(&t.gaveUp, 1)
+	default:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.failed++
+		t.lastFailure = err.Error()
+	}
+}
+
+// answered counts how a call through the gateway came out. Whom the arbiter put off until patience was over gave up; a denial
+// was counted where it was heard.
+func (t *tally) answered(err error) {
+	var refusal *refusedError
+	switch {
+	case err == nil:
+		t.add(&t.finished, 1)
+	case errors.As(err, &refusal) && refusal.reason != "":
+		if refusal.status == http.StatusTooManyRequests || refusal.status == http.StatusServiceUnavailable {
+			t.add(&t.gaveUp, 1)
+		}
 	default:
 		t.mu.Lock()
 		defer t.mu.Unlock()
