@@ -8,19 +8,19 @@ var clients = []client{
 `},
 	{name: "openai-node", aliases: []string{"openai-js", "openai-ts"}, path: "/v1", baseVar: "OPENAI_BASE_URL", keyVar: "OPENAI_API_KEY", text: openaiShell + `# or in code: new OpenAI({ baseURL: "{base}", apiKey: process.env.TBA_KEY ?? "tba" })
 `},
-	{name: "openai-go", path: "/v1", baseVar: "OPENAI_BASE_URL", keyVar: "OPENAI_API_KEY", text: openaiShell + `# or in code: openai.NewClient(option.WithBaseURL("{base}"), option.WithAPIKey(os.Getenv("TBA_KEY")))
+	{name: "openai-go", path: "/v1", baseVar: "OPENAI_BASE_URL", keyVar: "OPENAI_API_KEY", text: openaiShell + `# or in code: openai.NewClient(option.WithBaseURL("{base}"), option.WithAPIKey(cmp.Or(os.Getenv("TBA_KEY"), "tba")))
 `},
 	{name: "anthropic-python", aliases: []string{"anthropic"}, path: "/anthropic", baseVar: "ANTHROPIC_BASE_URL", keyVar: "ANTHROPIC_API_KEY", text: anthropicShell + `# or in code: Anthropic(base_url="{base}", api_key=os.environ.get("TBA_KEY", "tba"))
 `},
 	{name: "anthropic-node", aliases: []string{"anthropic-js", "anthropic-ts"}, path: "/anthropic", baseVar: "ANTHROPIC_BASE_URL", keyVar: "ANTHROPIC_API_KEY", text: anthropicShell + `# or in code: new Anthropic({ baseURL: "{base}", apiKey: process.env.TBA_KEY ?? "tba" })
 `},
-	{name: "anthropic-go", path: "/anthropic", baseVar: "ANTHROPIC_BASE_URL", keyVar: "ANTHROPIC_API_KEY", text: anthropicShell + `# or in code: anthropic.NewClient(option.WithBaseURL("{base}"), option.WithAPIKey(os.Getenv("TBA_KEY")))
+	{name: "anthropic-go", path: "/anthropic", baseVar: "ANTHROPIC_BASE_URL", keyVar: "ANTHROPIC_API_KEY", text: anthropicShell + `# or in code: anthropic.NewClient(option.WithBaseURL("{base}"), option.WithAPIKey(cmp.Or(os.Getenv("TBA_KEY"), "tba")))
 `},
 	{name: "genai-python", aliases: []string{"genai", "gemini", "google-genai"}, path: "/gemini", baseVar: "GOOGLE_GEMINI_BASE_URL", keyVar: "GEMINI_API_KEY", text: geminiShell + `# or in code: genai.Client(api_key=os.environ.get("TBA_KEY", "tba"), http_options={"base_url": "{base}"})
 `},
 	{name: "genai-node", aliases: []string{"genai-js", "genai-ts"}, path: "/gemini", baseVar: "GOOGLE_GEMINI_BASE_URL", keyVar: "GEMINI_API_KEY", text: geminiShell + `# or in code: new GoogleGenAI({ apiKey: process.env.TBA_KEY ?? "tba", httpOptions: { baseUrl: "{base}" } })
 `},
-	{name: "genai-go", path: "/gemini", baseVar: "GOOGLE_GEMINI_BASE_URL", keyVar: "GEMINI_API_KEY", text: geminiShell + `# or in code: genai.NewClient(ctx, &genai.ClientConfig{Backend: genai.BackendGeminiAPI, APIKey: os.Getenv("TBA_KEY"), HTTPOptions: genai.HTTPOptions{BaseURL: "{base}"}})
+	{name: "genai-go", path: "/gemini", baseVar: "GOOGLE_GEMINI_BASE_URL", keyVar: "GEMINI_API_KEY", text: geminiShell + `# or in code: genai.NewClient(ctx, &genai.ClientConfig{Backend: genai.BackendGeminiAPI, APIKey: cmp.Or(os.Getenv("TBA_KEY"), "tba"), HTTPOptions: genai.HTTPOptions{BaseURL: "{base}"}})
 `},
 	{name: "mistral-python", aliases: []string{"mistral", "mistralai"}, path: "/mistral", text: `# Mistral's SDK reads no base URL from the environment.
 import os

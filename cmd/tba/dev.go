@@ -30,8 +30,19 @@ type devOptions struct {
 // devPolicy is the file that dev writes its own budget to, so that it can be read, changed and taken over.
 const devPolicy = "dev.yaml"
 
-// devKey is the file with the key of the mock providers.
-const devKey = "mock.key"
+// mockKey writes a key for the mock providers, which want one and take any, and returns the file's path. It is not in the data folder: that
+// one may be full, and what is kept there is the operator's.
+func mockKey() (string, error) {
+	f, err := os.CreateTemp("", "tba-mock-*.key")
+	if err != nil {
+		return "", fmt.Errorf("make temporary file: %w", err)
+	}
+	_, err = f.WriteString("any-key-will-do\n")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", fmt.Errorf("write key of the mock providers: %w", err)
+	}
+	return f.Name(), nil
+}
 
 func (a *app) devCommand() *cobra.Command {
 	var o devOptions
@@ -126,10 +137,11 @@ func (a *app) dev(ctx context.Context, o devOptions, sources config.Sources) (er
 	}
 	c.Warnings.Print(a.err)
 
-	key := filepath.Join(dir, devKey)
-	if err := replaceFile(key, []byte("any-key-will-do\n"), 0o600); err != nil {
-		return fail(exitFailure, "name a folder that can be written: --data DIR", "--data: %w", err)
+	key, err := mockKey()
+	if err != nil {
+		return err
 	}
+	defer os.Remove(key)
 	s, err := startOrStop(ctx, startOptions{config: c, log: logger(a.err, c.Settings.Log), create: true, file: path, place: mocked(mocks, upstreams, key)}, stop)
 	if err != nil {
 		return err
@@ -192,7 +204,7 @@ func (a *app) mocksFor(c *config.Config) mockprovider.Options {
 	return o
 }
 
-// mocked places each provider that has a mock there, whatever address and key the file has for it. Mocks want a key, and take any.
+// mocked places each provider that has a mock there, whatever address and key the file has for it.
 func mocked(mocks *mockprovider.Server, o mockprovider.Options, key string) *placement {
 	have := map[string]bool{}
 	for _, u := range o.Upstreams {
