@@ -120,7 +120,10 @@ func (m *Meter) billed(doc gjson.Result) {
 }
 
 // produced counts text: a string, or parts with text in them, also nested ones such as Mistral's thinking.
-func (m *Meter) produced(r gjson.Result) {
+func (m *Meter) produced(r gjson.Result) { m.producedIn(r, 0) }
+
+// producedIn bounds how deep parts are followed: the answer decides, and the stack is not without end.
+func (m *Meter) producedIn(r gjson.Result, depth int) {
 	switch {
 	case r.Type == gjson.String:
 		m.text += int64(len(r.Str))
@@ -131,8 +134,8 @@ func (m *Meter) produced(r gjson.Result) {
 				return true
 			}
 			for _, name := range [...]string{"text", "thinking", "refusal", "transcript", "content"} {
-				if v := part.Get(name); v.Exists() {
-					m.produced(v)
+				if v := part.Get(name); v.Exists() && depth < 8 {
+					m.producedIn(v, depth+1)
 					break
 				}
 			}

@@ -9,23 +9,46 @@ import (
 // generate reads one chunk of a generateContent stream or a whole answer; they have the same shape. A stream has no last
 // event of its own: it is done when a finish reason has come and the bytes end.
 func (m *Meter) generate(doc gjson.Result) eventKind {
-	m.billed(doc)
-	doc.Get("candidates").ForEach(func(_, c gjson.Result) bool {
-		c.Get("content.parts").ForEach(func(_, part gjson.Result) bool {
-			m.part(part)
-			return true
-		})
-		if reason := c.Get("finishReason").Str; reason != "" && reason != "FINISH_REASON_UNSPECIFIED" {
-			clone(&m.finish, reason)
-			m.stop = true
+	doc.ForEach(func(key, v gjson.Result) bool {
+		switch key.Str {
+		case "usageMetadata":
+			m.tally.read(v)
+			clone(&m.tier, v.Get("trafficType").Str)
+		case "modelVersion":
+			clone(&m.model, v.Str)
+		case "candidates":
+			v.ForEach(func(_, c gjson.Result) bool {
+				m.candidate(c)
+				return true
+			})
+		case "promptFeedback":
+			m.finished(v.Get("blockReason").Str)
 		}
 		return true
 	})
-	if reason := doc.Get("promptFeedback.blockReason").Str; reason != "" {
-		clone(&m.finish, reason)
-		m.stop = true
-	}
 	return eventPlain
+}
+
+func (m *Meter) candidate(c gjson.Result) {
+	c.ForEach(func(key, v gjson.Result) bool {
+		switch key.Str {
+		case "content":
+			v.Get("parts").ForEach(func(_, part gjson.Result) bool {
+				m.part(part)
+				return true
+			})
+		case "finishReason":
+			if v.Str != "FINISH_REASON_UNSPECIFIED" {
+				m.finished(v.Str)
+			}
+		}
+		return true
+	})
+}
+
+func (m *Meter) finished(reason string) {
+	clone(&m.finish, reason)
+	m.stop = m.stop || reason != ""
 }
 
 func (m *Meter) part(part gjson.Result) {

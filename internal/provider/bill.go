@@ -151,16 +151,28 @@ func (t *tally) read(obj gjson.Result) bool {
 
 // numbers reads one usage object by itself.
 func (t *tally) numbers(obj gjson.Result) (next tally, found bool) {
-	for s, names := range &t.bill.names {
-		for _, name := range names {
-			if n, ok, odd := count(obj.Get(name)); ok {
-				next.set(slot(s), n)
-				next.adjusted = next.adjusted || odd
-				found = true
-				break
+	var rank [slots]int // 1 + place of the name that was taken
+	obj.ForEach(func(key, v gjson.Result) bool {
+		for s, names := range &t.bill.names {
+			for i, name := range names {
+				if rank[s] != 0 && rank[s] <= i+1 {
+					break
+				}
+				leaf := v
+				if k := key.Str; len(name) > len(k) && name[len(k)] == '.' && name[:len(k)] == k {
+					leaf = v.Get(name[len(k)+1:])
+				} else if name != k {
+					continue
+				}
+				if n, ok, odd := count(leaf); ok {
+					next.set(slot(s), n)
+					next.adjusted = next.adjusted || odd
+					found, rank[s] = true, i+1
+				}
 			}
 		}
-	}
+		return true
+	})
 	if t.bill.exclusive {
 		found = t.iterations(obj.Get("iterations"), &next) || found
 	}

@@ -286,7 +286,8 @@ func (m *Meter) take(ev event) {
 		m.start()
 		return
 	}
-	doc, ok := document(data)
+	suspect := ev.failed || bytes.Contains(data, []byte("error")) || m.e.answer == answerResponses && bytes.Contains(data, []byte("failed"))
+	doc, ok := document(data, suspect || ev.tail)
 	if !ok {
 		if ev.failed {
 			m.fail(quotedError(data))
@@ -294,7 +295,7 @@ func (m *Meter) take(ev event) {
 		m.start()
 		return
 	}
-	if ev.failed || bytes.Contains(data, []byte("error")) || bytes.Contains(data, []byte("failed")) {
+	if suspect {
 		m.faultIn(doc, ev.failed)
 	}
 	switch m.event(doc) {
@@ -354,7 +355,7 @@ func (m *Meter) Finish() (out []byte) {
 }
 
 func (m *Meter) finishBody() []byte {
-	if doc, ok := document(bytes.TrimPrefix(bytes.TrimSpace(m.body), []byte("\xef\xbb\xbf"))); ok {
+	if doc, ok := document(bytes.TrimPrefix(bytes.TrimSpace(m.body), []byte("\xef\xbb\xbf")), true); ok {
 		m.whole = true
 		m.faultIn(doc, false)
 		m.answer(doc)
@@ -367,9 +368,13 @@ func (m *Meter) finishBody() []byte {
 }
 
 // document parses one JSON object, or the first element of an array if it is one (Vertex wraps its errors so). The
-// result is a view of b: what is kept of it must be cloned.
-func document(b []byte) (gjson.Result, bool) {
-	if len(b) == 0 || b[0] != '{' && b[0] != '[' || !ValidJSON(b) {
+// result is a view of b: what is kept of it must be cloned. Without strict an object is only seen to begin and end like
+// one: an event that came to its end has not been cut, and reading it finds what is there, whatever else is wrong.
+func document(b []byte, strict bool) (gjson.Result, bool) {
+	if len(b) < 2 || b[0] != '{' && b[0] != '[' {
+		return gjson.Result{}, false
+	}
+	if loose := !strict && b[0] == '{' && b[len(b)-1] == '}'; !loose && !ValidJSON(b) {
 		return gjson.Result{}, false
 	}
 	doc := gjson.Parse(view(b))

@@ -497,3 +497,14 @@ func TestOdd22Numbers(t *testing.T) {
 		}
 	}
 }
+
+// Parts inside parts without end are not followed to their end.
+func TestNestedPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	const levels = 1 << 20
+	deep := strings.Repeat(`[{"content":`, levels) + `"x"` + strings.Repeat(`}]`, levels)
+	got, _ := stream(t, OpenAI, chatPath, `{"choices":[{"delta":{"content":`+deep+`}}]}`, `{"choices":[{"delta":{"content":"ab"}}]}`, "[DONE]")
+	if got.TextBytes != 2 || !got.Complete {
+		t.Errorf("%+v", got)
+	}
+}

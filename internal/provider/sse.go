@@ -16,6 +16,7 @@ type event struct {
 	start, end int64  // where its first field line begins and where its last byte ends, counted from the stream's start
 	failed     bool   // the event is named "error"
 	lost       bool   // it was larger than maxEvent: data is not all of it
+	tail       bool   // the stream ended in it: data may be cut
 }
 
 // sse cuts a stream of server-sent events into events, from whatever pieces the bytes arrive in. Lines end with \n, \r\n
@@ -106,7 +107,9 @@ func (s *sse) finish() (ev event, ok bool) {
 	if !s.inside {
 		return event{}, false
 	}
-	return s.event(), true
+	ev = s.event()
+	ev.tail = true
+	return ev, true
 }
 
 // pending is the offset from which on the bytes belong to an event that is not whole yet; ok is false between events.
