@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,9 @@ func (t *transport) CloseIdleConnections() { t.http.CloseIdleConnections() }
 func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.http.RoundTrip(r)
 	if err != nil {
+		if strings.Contains(err.Error(), "malformed") {
+			err = badAnswer{err}
+		}
 		return nil, err
 	}
 	// net/http writes the trailers into its own response, at the end of the body. Of this copy nobody sees them.
@@ -127,8 +131,45 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	} else if err := decodeResponse(&answer); err != nil {
 		refuseAnswer(&answer, err.Error())
 	}
+	withoutKey(&answer, provider.Credential(r.Header, ""))
 	return &answer, nil
 }
+
+// badAnswer is an error of net/http that quotes what the provider sent. That may be anything, and errors are logged.
+type badAnswer struct{ error }
+
+func (badAnswer) Error() string   { return "the provider's answer is not HTTP" }
+func (b badAnswer) Unwrap() error { return b.error }
+
+// withoutKey takes the provider's key out of an answer that repeats it, as some servers do to say which one was wrong: it is nothing that
+// an agent or a log may see. Bodies are looked through when they are errors; those are read to maxErrorBody.
+func withoutKey(resp *http.Response, key string) {
+	if len(key) < minEcho {
+		return
+	}
+	for name, values := range resp.Header {
+		if slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, key) }) {
+			delete(resp.Header, name)
+		}
+	}
+	if resp.StatusCode < http.StatusBadRequest || resp.Body == nil {
+		return
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	resp.Body.Close()
+	body = bytes.ReplaceAll(body, []byte(key), []byte("***"))
+	if err == nil {
+		err = io.EOF
+	}
+	resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), ends{err}))
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+}
+
+// ends is a reader that has come to its end, a good one or a bad one.
+type ends struct{ err error }
+
+func (e ends) Read([]byte) (int, error) { return 0, e.err }
 
 // usable says what is wrong with an answer that must not reach the agent as it is; "" for nothing.
 func usable(resp *http.Response) string {
