@@ -22,7 +22,7 @@ type clientScenario struct {
 	name string
 	// set changes a plain call; nil leaves it plain.
 	set func(s *clientSDK, c *clientCall)
-	// server is the gateway that it goes to; nil is main.
+	// server is the gateway that it goes to: "draining", "strict"; "" is main.
 	server string
 	// status is what the SDK must report, for each dialect its own where it differs; 0: the call succeeds.
 	status     int
@@ -298,7 +298,7 @@ func clientRow(r *clientResult, visits []clientVisit, upstream int) string {
 func (c *clientCase) succeeded(t *testing.T, r, direct *clientResult, bill mockprovider.Bill, task int64) {
 	t.Helper()
 	if direct == nil || !direct.OK {
-		t.Fatalf("the call without a gateway failed: the driver or the mock is at fault: %+v", direct.Error)
+		t.Fatalf("the call without a gateway failed: the driver or the mock is at fault: %+v", direct)
 	}
 	if !r.OK {
 		t.Fatalf("%s %d %q: %s", r.failure(), r.Error.Status, r.Error.Code, r.Error.Message)
