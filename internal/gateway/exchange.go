@@ -68,7 +68,8 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 		}
 		x.endpoint = x.dialect.Passthrough()
 	}
-	if _, _, f := s.who.caller(r); f != nil { // before a large body is read
+	caller, key, f := s.who.caller(r)
+	if f != nil {
 		return f
 	}
 	if !x.models {
@@ -82,7 +83,7 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 			return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "unmetered", "%s", x.call.Refuse)
 		}
 	}
-	if x.ask, f = s.who.identify(r, &x.call); f != nil {
+	if x.ask, f = s.who.identify(r, caller, key, &x.call); f != nil {
 		return f
 	}
 	if x.pool = s.pool(x.ask.Pool); x.pool == nil {

@@ -52,13 +52,9 @@ type identifier struct {
 	maxWait time.Duration
 }
 
-// identify reads credential, headers and body of a call into a new Ask: who asks. What is asked for (model, tokens) is the caller's to add.
-// call is nil where there is no body to look into.
-func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refusal) {
-	caller, key, f := i.caller(r)
-	if f != nil {
-		return nil, f
-	}
+// identify reads headers and body of a call into a new Ask: what the caller of a credential says about itself. What is asked for (model,
+// tokens) is added by whoever knows it. call is nil where there is no body to look into.
+func (i *identifier) identify(r *http.Request, caller *identity.Caller, key string, call *provider.Call) (*Ask, *refusal) {
 	a := &Ask{Caller: caller, Key: key, Priority: arbiter.ClassPriority}
 	said := i.read(r.Header, call)
 	for _, field := range [...]struct {
@@ -104,7 +100,7 @@ func (i *identifier) identify(r *http.Request, call *provider.Call) (*Ask, *refu
 	return a, nil
 }
 
-// caller authenticates.
+// caller authenticates. It looks at headers and query only, so that a stranger's body need not be read.
 func (i *identifier) caller(r *http.Request) (*identity.Caller, string, *refusal) {
 	key := provider.Credential(r.Header, r.URL.RawQuery)
 	var keys *identity.Keyring

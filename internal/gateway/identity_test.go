@@ -96,7 +96,7 @@ func TestIdentify(t *testing.T) {
 		{[]string{fleet, "x-tba-parent: 17"}, "400 bad_header x-tba-parent"},
 		{[]string{fleet, "baggage: tba.agent=a%20b"}, "400 bad_header baggage tba.agent"},
 	} {
-		a, f := i.identify(request(test.headers...), nil)
+		a, f := i.asks(request(test.headers...), nil)
 		got := ""
 		if f != nil {
 			got = fmt.Sprintf("%d %s", f.status, f.reason())
@@ -121,12 +121,12 @@ func TestEveryCredentialSlot(t *testing.T) {
 	t.Parallel()
 	i := testIdentifier(t)
 	for _, header := range []string{"Authorization: Bearer " + fleetKey, "X-Api-Key: " + fleetKey, "X-Goog-Api-Key: " + fleetKey, "Api-Key: " + fleetKey} {
-		if a, f := i.identify(request(header), nil); f != nil || a.Caller.Name != "fleet" || a.Key != fleetKey {
+		if a, f := i.asks(request(header), nil); f != nil || a.Caller.Name != "fleet" || a.Key != fleetKey {
 			t.Errorf("%s: %+v, %+v", header, a, f)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/gemini/v1beta/models/m:generateContent?key="+fleetKey, nil)
-	if a, f := i.identify(r, nil); f != nil || a.Caller.Name != "fleet" {
+	if a, f := i.asks(r, nil); f != nil || a.Caller.Name != "fleet" {
 		t.Errorf("query: %+v, %+v", a, f)
 	}
 }
@@ -135,22 +135,22 @@ func TestEveryCredentialSlot(t *testing.T) {
 func TestWithoutKeys(t *testing.T) {
 	t.Parallel()
 	i := &identifier{policy: func(string) *arbiter.Policy { return nil }, maxWait: time.Second}
-	a, f := i.identify(request("Authorization: Bearer sk-whatever"), nil)
+	a, f := i.asks(request("Authorization: Bearer sk-whatever"), nil)
 	if f != nil || a.Caller != identity.Local || describe(a) != "default/gateway/default////-/1s/0s" {
 		t.Errorf("%+v, %+v", a, f)
 	}
 	r := request()
 	r.Host = "rebound.example.com"
-	if _, f := i.identify(r, nil); f == nil || f.status != 403 {
+	if _, f := i.asks(r, nil); f == nil || f.status != 403 {
 		t.Errorf("foreign host: %+v", f)
 	}
 	i.policy = nil
-	if a, f = i.identify(request("x-tba-priority: critical"), nil); f != nil || a.Pool != "" || a.Class != "" || a.Priority != arbiter.Critical {
+	if a, f = i.asks(request("x-tba-priority: critical"), nil); f != nil || a.Pool != "" || a.Class != "" || a.Priority != arbiter.Critical {
 		t.Errorf("remote: %+v, %+v: what was not said is the arbiter's to fill in", a, f)
 	}
 	for at, status := range map[string]int{"127.0.0.1": 403, "192.0.2.1": 0} {
 		r := r.WithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.ParseIP(at), Port: 80}))
-		if _, f := i.identify(r, nil); (f == nil) != (status == 0) {
+		if _, f := i.asks(r, nil); (f == nil) != (status == 0) {
 			t.Errorf("remote, foreign host at %s: %+v, want %d", at, f, status)
 		}
 	}
@@ -162,12 +162,12 @@ func TestFailedAuthentications(t *testing.T) {
 	i := testIdentifier(t)
 	i.failed = identity.NewAddresses(1e-3, 2, true)
 	for n := range 4 {
-		_, f := i.identify(request("Authorization: Bearer guess-number-123456"), nil)
+		_, f := i.asks(request("Authorization: Bearer guess-number-123456"), nil)
 		if want := map[bool]int{true: 401, false: 429}[n < 2]; f == nil || f.status != want {
 			t.Fatalf("guess %d: %+v, want %d", n, f, want)
 		}
 	}
-	if _, f := i.identify(request("Authorization: Bearer "+fleetKey), nil); f != nil {
+	if _, f := i.asks(request("Authorization: Bearer "+fleetKey), nil); f != nil {
 		t.Errorf("the right key: %+v", f)
 	}
 }
@@ -217,7 +217,7 @@ func TestCompat(t *testing.T) {
 		{[]string{"user"}, []string{"Helicone-User-Id: h"}, "u", "u//"},
 	} {
 		i := &identifier{compat: compatOf(test.words)}
-		a, f := i.identify(request(test.headers...), &provider.Call{User: test.user})
+		a, f := i.asks(request(test.headers...), &provider.Call{User: test.user})
 		if f != nil {
 			t.Errorf("%q: %+v", test.headers, f)
 			continue
@@ -266,7 +266,7 @@ func FuzzIdentify(f *testing.F) {
 		r := request()
 		r.Header["X-Tba-Agent"], r.Header["Baggage"] = []string{agent}, []string{baggage}
 		r.Header["X-Portkey-Metadata"], r.Header["X-Litellm-Tags"], r.Header["X-Stainless-Timeout"] = []string{portkey}, []string{tags}, []string{timeout}
-		a, refused := i.identify(r, &provider.Call{User: user})
+		a, refused := i.asks(r, &provider.Call{User: user})
 		if refused != nil {
 			if refused.status < 400 || refused.status > 499 {
 				t.Fatalf("%+v", refused)
@@ -282,4 +282,13 @@ func FuzzIdentify(f *testing.F) {
 			t.Fatalf("%+v", a)
 		}
 	})
+}
+
+// asks is what a request says about who asks, from its credential on.
+func (i *identifier) asks(r *http.Request, call *provider.Call) (*Ask, *refusal) {
+	caller, key, f := i.caller(r)
+	if f != nil {
+		return nil, f
+	}
+	return i.identify(r, caller, key, call)
 }
