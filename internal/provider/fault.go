@@ -41,6 +41,8 @@ func (m *Meter) faultIn(doc gjson.Result, named bool) {
 		} else {
 			m.fail(wrapped(`{"type":"server_error","message":"the response failed","param":null,"code":"server_error"}`))
 		}
+	case isError(doc.Get("x_groq.error")):
+		m.fail(wrapped(doc.Get("x_groq.error").Raw))
 	case m.e.answer == answerChat:
 		doc.Get("choices").ForEach(func(_, c gjson.Result) bool {
 			if err := c.Get("error"); isError(err) {

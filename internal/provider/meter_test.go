@@ -144,7 +144,7 @@ func TestMeterForgetsLargeEvents(t *testing.T) {
 		m.Pass(piece)
 	}
 	m.Pass([]byte(": c\n\n"))
-	if kept := cap(m.held) + cap(m.out) + cap(m.sse.line) + cap(m.sse.data); kept > 256<<10 {
+	if kept := cap(m.held) + cap(m.out) + cap(m.sse.line) + cap(m.sse.data); kept > 64<<10 {
 		t.Errorf("%d bytes are kept", kept)
 	}
 	if got := m.Result(); got.TextBytes != 4<<20 || !got.Complete {

@@ -188,6 +188,7 @@ func TestOdd08ErrorInsideA200(t *testing.T) {
 		{"openrouter later", OpenAI, chatPath, "data: " + hello + "\n\ndata: {\"choices\":[],\"error\":{\"code\":429,\"message\":\"slow\"}}\n\n", 429, `{"error":{"code":429,"message":"slow"}}`, Throttle, false},
 		{"in the choice", OpenAI, chatPath, "data: {\"choices\":[{\"delta\":{\"content\":\"\"},\"finish_reason\":\"error\",\"error\":{\"code\":503,\"message\":\"x\"}}]}\n\n", 503, `{"error":{"code":503,"message":"x"}}`, Provider, true},
 		{"only the reason", OpenAI, chatPath, "data: " + hello + "\n\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"error\"}]}\n\ndata: [DONE]\n\n", 502, `{"error":{"message":"the answer ended with finish_reason error","code":502}}`, Provider, false},
+		{"groq", OpenAI, chatPath, "data: " + hello + "\n\ndata: {\"choices\":[],\"x_groq\":{\"id\":\"r\",\"error\":\"over capacity\"}}\n\n", 502, `{"error":"over capacity"}`, Provider, false},
 		{"as text", OpenAI, chatPath, "data: {\"error\":\"no slots\"}\n\n", 502, `{"error":"no slots"}`, Provider, true},
 		{"vllm's older form", OpenAI, chatPath, "data: {\"object\":\"error\",\"message\":\"too long\",\"type\":\"BadRequestError\",\"param\":null,\"code\":400}\n\n", 400, `{"error":{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":400}}`, Caller, true},
 		{"anthropic at once", Anthropic, messagesPath, "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"},\"request_id\":\"r\"}\n\n", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"r"}`, Overload, true},
@@ -221,6 +222,7 @@ func TestOdd08ErrorInsideA200(t *testing.T) {
 	}
 	for _, c := range []struct{ name, dialect, path, kind, in string }{
 		{"plain", OpenAI, chatPath, "application/json", `{"error":{"code":429,"message":"x"}}`},
+		{"a stream under a wrong name", OpenAI, chatPath, "application/json", "data: {\"error\":{\"code\":429,\"message\":\"x\"}}\n\n"},
 		{"plain for a stream", OpenAI, chatPath, "application/json", "\n\n" + `{"error":{"code":429,"message":"x"},"user_id":"u"}`},
 		{"without a content type", OpenAI, chatPath, "", `{"error":{"code":429,"message":"x"}}`},
 		{"in an array", Gemini, generatePath, "application/json", "[{\"error\":{\"code\":429,\"message\":\"x\"}}\n]"},
