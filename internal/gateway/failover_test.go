@@ -263,3 +263,16 @@ ladders:
 		})
 	}
 }
+
+// Gemini says its wait in the body.
+func TestALongWaitInABody(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	up := answering(t, &calls, failing(429, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Please retry later.","details":[{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]},{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1800s"}]}}`))
+	w := newWorld(t, setup{file: fourProviders(up)})
+	got := w.post("/gemini/v1beta/models/gemini-3.5-flash:generateContent", `{"contents":[{"parts":[{"text":"hi"}]}],"generationConfig":{"maxOutputTokens":50}}`)
+	if got.status != http.StatusTooManyRequests || got.header.Get("X-Should-Retry") != "false" || got.header.Get("Retry-After") != "" {
+		t.Errorf("%d %v %s", got.status, got.header, got.body)
+	}
+	w.settled()
+}

@@ -31,19 +31,18 @@ func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) 
 	}
 	h := resp.Header
 	succeed(h, &t.grant, x.dialect, nil, time.Now())
-	final := v.Class == provider.Exhausted || v.Class == provider.Impossible
-	if wait, ok := provider.RetryAfter(h, time.Now()); ok && wait > longestHint {
-		final = final || v.Class == provider.Throttle
+	told, _ := provider.RetryAfter(h, time.Now())
+	wait := max(told, v.Wait) // Gemini says it in the body
+	final := v.Class == provider.Exhausted || v.Class == provider.Impossible || v.Class == provider.Throttle && wait > longestHint
+	if final || wait > longestHint {
 		h.Del("Retry-After")
 		h.Del("Retry-After-Ms")
 	}
 	switch {
 	case final:
 		h.Set("X-Should-Retry", "false")
-		h.Del("Retry-After")
-		h.Del("Retry-After-Ms")
-	case v.Class == provider.Throttle && h.Get("Retry-After") == "" && v.Wait > 0 && v.Wait <= longestHint:
-		h.Set("Retry-After", strconv.FormatInt(int64((v.Wait+time.Second-1)/time.Second), 10))
+	case v.Class == provider.Throttle && told == 0 && wait > 0:
+		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
 	}
 	return resp
 }
