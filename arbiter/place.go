@@ -140,7 +140,8 @@ func (s *State) rates(q *request, c *candidate) *Rates {
 // examine asks every limit on the way whether the request fits on this rung with this much output. All checks and the charge are
 // one step: nothing is charged unless all agree.
 func (s *State) examine(q *request, c *candidate, output int64) verdict {
-	v := s.ask(q, c, output)
+	v := verdict{rung: c.rules.row}
+	s.ask(q, c, output, &v)
 	for _, check := range [...]*Check{&v.check, &v.shadow} {
 		if check.ScopeKind == KindModel {
 			check.Provider = s.rules.providers[c.rules.provider].name
@@ -149,20 +150,20 @@ func (s *State) examine(q *request, c *candidate, output int64) verdict {
 	return v
 }
 
-func (s *State) ask(q *request, c *candidate, output int64) verdict {
+// ask is examine without the names.
+func (s *State) ask(q *request, c *candidate, output int64, v *verdict) {
 	r := c.rules
-	v := verdict{rung: r.row}
 	model := cmp.Or(r.model.Name, s.rules.providers[r.provider].name)
 	if m := int64(r.model.MaxInput); m > 0 && c.input > m {
 		v.object(Check{Reason: ReasonTooLarge, Of: ReasonInputTPM, ScopeKind: KindModel, Scope: model, Unit: UnitTokens, Limit: m, Asked: c.input}, never)
 		v.hopeless = true
-		return v
+		return
 	}
 	rates := s.rates(q, c)
 	if rates == nil {
 		v.object(Check{Reason: ReasonUnpricedModel, ScopeKind: KindModel, Scope: model}, never)
 		v.hopeless = true
-		return v
+		return
 	}
 	// What a lease holds: prompt at the input rate, answer at the output rate, in the tier of the prompt.
 	v.nanos = int64(rates.Cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}))
@@ -174,30 +175,29 @@ func (s *State) ask(q *request, c *candidate, output int64) verdict {
 	}
 	whole := counted{c.input, c.fresh, output}
 	for i := range r.gauges {
-		s.examineGauge(q, &r.gauges[i], r, whole, &v)
+		s.examineGauge(q, &r.gauges[i], r, whole, v)
 	}
-	s.examineRamp(r, whole, &v)
+	s.examineRamp(r, whole, v)
 
 	b := s.current()
 	tokens := c.input + output
-	s.examineRow(q, b, 0, tokens, s.rules.budgetAbove[q.priority], r, &v)
-	s.examineRow(q, b, r.providerRow, tokens, noReserve, r, &v)
-	s.examineRow(q, b, r.row, tokens, noReserve, r, &v)
-	s.examineRow(q, b, q.rows.class, tokens, noReserve, r, &v)
+	s.examineRow(q, b, 0, tokens, s.rules.budgetAbove[q.priority], r, v)
+	s.examineRow(q, b, r.providerRow, tokens, noReserve, r, v)
+	s.examineRow(q, b, r.row, tokens, noReserve, r, v)
+	s.examineRow(q, b, q.rows.class, tokens, noReserve, r, v)
 	for i, row := range [...]uint32{q.rows.agent, q.rows.workflow, q.rows.task} {
 		if row != 0 {
-			s.examineRow(q, b, row, tokens, noReserve, r, &v)
+			s.examineRow(q, b, row, tokens, noReserve, r, v)
 		} else if q.rows.fresh[i] {
-			s.examineFresh(q, i, tokens, &v)
+			s.examineFresh(q, i, tokens, v)
 		}
 	}
 	if q.Principal != 0 {
-		s.examinePrincipal(q, b, tokens, r, &v)
+		s.examinePrincipal(q, b, tokens, r, v)
 	}
 	if len(s.rules.classes) > 1 && s.rules.unassigned < Whole {
-		s.examineShare(q, b, tokens, &v)
+		s.examineShare(q, b, tokens, v)
 	}
-	return v
 }
 
 // examineGauge asks one ceiling: window sum, pace, slots or day.
