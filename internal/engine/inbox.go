@@ -2,6 +2,7 @@ package engine
 
 import (
 	"sync"
+	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
@@ -20,7 +21,38 @@ type inbox struct {
 	silent *arbiter.Error // why no request is accepted: the journal does not answer
 	grants *arbiter.Error // why no request is accepted
 	asleep bool           // the writer waits on wake
+	hurry  bool           // requests wait for room: what may give it back wakes the writer at once
+	lying  bool           // commands that nobody waits for lie here, and alarm is set
+	alarm  *time.Timer    // wakes the writer for them
 	wake   chan struct{}
+}
+
+// lieFor is how long a command that nobody waits for may lie in the inbox of an idle writer. What comes meanwhile shares its journal
+// entry: an agent's next request carries the commit of its last call.
+const lieFor = 2 * time.Millisecond
+
+// pushLater is push for a command that nobody waits for.
+func (b *inbox) pushLater(c *call) *arbiter.Error {
+	b.mu.Lock()
+	err := b.add(c)
+	wake := false
+	switch {
+	case err != nil || !b.asleep || b.lying:
+	case b.hurry:
+		wake = b.rouse()
+	default:
+		b.lying = true
+		if b.alarm == nil {
+			b.alarm = time.AfterFunc(lieFor, b.nudge)
+		} else {
+			b.alarm.Reset(lieFor)
+		}
+	}
+	b.mu.Unlock()
+	if wake {
+		b.wake <- struct{}{}
+	}
+	return err
 }
 
 // push hands one command over. An error is definite: it was not accepted.
@@ -118,13 +150,18 @@ func (b *inbox) take(lanes *[lanes][]*call, left *[]*call) {
 	b.lanes, *lanes = *lanes, b.lanes
 	b.left, *left = *left, b.left
 	b.others = 0
+	if b.lying {
+		b.lying = false
+		b.alarm.Stop()
+	}
 	b.mu.Unlock()
 }
 
-// sleep reports whether there is nothing to do, and then expects a wake.
-func (b *inbox) sleep() bool {
+// sleep reports whether there is nothing to do, and then expects a wake. hurry says that requests wait for room.
+func (b *inbox) sleep(hurry bool) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.hurry = hurry
 	n := len(b.left)
 	for i := range b.lanes {
 		n += len(b.lanes[i])

@@ -305,7 +305,7 @@ func (p *pool) run() {
 		default:
 		}
 		p.take()
-		if p.round() || !p.inbox.sleep() {
+		if p.round() || !p.inbox.sleep(p.queue.count > 0) {
 			continue
 		}
 		p.publishWaiting()
