@@ -166,6 +166,9 @@ func thePolicyLoads(t *testing.T, s Scale) {
 	if int64(p.Global.Tokens) != s.GlobalTokens || len(p.Providers) != 4 || len(p.Classes) != 6 {
 		t.Errorf("%+v", p)
 	}
+	if len(p.Ladders) != len(ladders) {
+		t.Errorf("ladders %+v", p.Ladders)
+	}
 	for i, x := range p.Providers {
 		c := s.Ceilings[i]
 		if x.Name != c.Provider || int64(x.RPM) != c.RPM || int64(x.TPM) != c.TPM || int64(x.MaxConcurrent) != c.Slots || x.Models[0].Name != upstreamModel[c.Provider] {

@@ -17,11 +17,11 @@ type disturbance struct {
 	begins      string
 }
 
-// disturbances happen in each busy part: the one breaks down, and later the other throttles everybody, although no limit of
-// its is reached. Both are over before the calm, so that the fleet is seen to come back.
+// disturbances happen in each busy part: the one breaks down just before a burst of the trace, the other throttles everybody
+// later, although no limit of its is reached. Both are over before the calm, so that the fleet is seen to come back.
 var disturbances = []disturbance{
-	{8 * time.Second, 11 * time.Second, provider.Anthropic, mockprovider.Fault{Kind: mockprovider.FaultOverloaded}, "is down: every call gets 529"},
-	{15 * time.Second, 17 * time.Second, provider.OpenAI, mockprovider.Fault{Kind: mockprovider.FaultThrottle, Wait: 2 * time.Second}, "throttles everybody: every call gets 429"},
+	{2800 * time.Millisecond, 6 * time.Second, provider.OpenAI, mockprovider.Fault{Kind: mockprovider.FaultOverloaded}, "is down: every call gets 503"},
+	{14 * time.Second, 16 * time.Second, provider.Gemini, mockprovider.Fault{Kind: mockprovider.FaultThrottle, Wait: 2 * time.Second}, "throttles everybody: every call gets 429"},
 }
 
 // disturb plays the disturbances until ctx ends. A run shorter than a busy part gets them in proportion.
@@ -41,7 +41,7 @@ func (r *run) disturb(ctx context.Context) {
 			return false
 		}
 	}
-	for wave := 0; ; wave++ {
+	for wave := 0; wave == 0 || r.For == 0 || time.Duration(wave)*(busy+calm) < r.For; wave++ {
 		for _, d := range disturbances {
 			if !at(wave, d.from) {
 				return

@@ -24,31 +24,35 @@ var upstreamModel = map[string]string{
 	provider.Mistral:   "mistral-small-2603",
 }
 
+// The ladders of the demo's policy.
 const (
-	chatLadder = "chat"
-	codeLadder = "code"
+	chatLadder  = "chat"
+	codeLadder  = "code"
+	factsLadder = "facts"
 )
 
-// ladderOf is the ladder that an agent names at the gateway in the place of a model, "" for one that is bound to a provider.
-// At the gateway no writer of code is bound, so that many calls can move when their provider fails.
-func ladderOf(m member) string {
-	switch {
-	case m.class == codeGenerator:
-		return codeLadder
-	case m.model == "":
-		return chatLadder
-	}
-	return ""
-}
-
-// ladders are those of the demo's policy: in the one all providers count as equal, in the other there is an order, and the
-// first is the one that will break down.
+// ladders have the cheaper tiers first, or what counts as that: in chat all providers are equal.
 var ladders = []struct {
 	name  string
 	tiers [][]string
 }{
 	{chatLadder, [][]string{{provider.OpenAI, provider.Anthropic, provider.Gemini, provider.Mistral}}},
 	{codeLadder, [][]string{{provider.Anthropic}, {provider.OpenAI}, {provider.Gemini, provider.Mistral}}},
+	{factsLadder, [][]string{{provider.OpenAI}, {provider.Gemini, provider.Mistral}, {provider.Anthropic}}},
+}
+
+// ladderOf is the ladder that an agent names at the gateway in the place of a model, "" for one that is bound to a provider.
+// At the gateway neither writers of code nor look-ups are bound, so that their calls can move when a provider fails.
+func ladderOf(m member) string {
+	switch {
+	case m.class == codeGenerator:
+		return codeLadder
+	case m.class == retrieval:
+		return factsLadder
+	case m.model == "":
+		return chatLadder
+	}
+	return ""
 }
 
 // member is one agent of the fleet.

@@ -186,6 +186,21 @@ func (r *run) live(ctx context.Context) {
 	}
 }
 
+// open counts the open leases when all are settled. The SDK says when its commits are done; the gateway's are on their way when
+// an answer ends, and are waited for.
+func (r *run) open(ctx context.Context) (n int64, err error) {
+	const every, atMost = 20 * time.Millisecond, 100
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for range atMost {
+		if n, err = r.OpenLeases(ctx); n == 0 || err != nil || r.door == nil {
+			return n, err
+		}
+		<-ticker.C
+	}
+	return n, nil
+}
+
 // level is what an agent with the SDK is told of the pool.
 func (r *run) level() client.Level {
 	for _, w := range r.workers {
@@ -211,11 +226,10 @@ func (r *run) summarise(ctx context.Context) (Summary, error) {
 	s.audit(r.Scale, r.Mocks.Report(), r.Scale.periods(r.began, time.Now()))
 	s.books(r.Mocks, r.Scale)
 	if r.OpenLeases != nil {
-		open, err := r.OpenLeases(last)
-		if err != nil {
+		var err error
+		if s.LeasesOpen, err = r.open(last); err != nil {
 			return s, fmt.Errorf("run demo: count open leases: %w", err)
 		}
-		s.LeasesOpen = open
 	} else {
 		for _, w := range r.workers {
 			u := w.agent.Consumption()
