@@ -66,9 +66,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, d *provider.D
 
 // lastOnConnection closes the connection after a request whose end another server in front of us may have seen elsewhere, so that what
 // this one takes for the next request never is one (RFC 9112, 6.1). It is told by what is left of it: chunked, from which net/http removes
-// a Content-Length silently, and HTTP/1.0, where it ignores Transfer-Encoding silently. No SDK sends either but to stream a file.
+// a Content-Length silently, HTTP/1.0, where it ignores Transfer-Encoding silently, and CONNECT, after which everything may be the tunnel's.
+// No SDK sends any of them but to stream a file.
 func lastOnConnection(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
+	if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0 || r.Method == http.MethodConnect) {
 		w.Header().Set("Connection", "close")
 	}
 }
