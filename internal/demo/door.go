@@ -55,14 +55,14 @@ func (e *refusedError) Error() string {
 func (d *door) call(ctx context.Context, w *worker, j job, left time.Duration) (used int64, err error) {
 	until := time.Now().Add(left)
 	for try := 0; ; try++ {
-		resp, body, err := d.try(ctx, w, j, try, time.Until(until))
-		pause, again := nextTry(resp, err, try)
-		if err == nil && resp.StatusCode == http.StatusOK {
+		a, err := d.try(ctx, w, j, try, time.Until(until))
+		pause, again := nextTry(a, err, try)
+		if err == nil && a.status == http.StatusOK {
 			d.tally.answer(granted, "", true, 0)
-			return d.used(w, resp, body)
+			return d.used(w, a)
 		}
 		if err == nil {
-			err = d.refused(resp, body, again)
+			err = d.refused(a, again)
 		}
 		if !again || try >= sdkRetries || time.Until(until) <= pause {
 			return 0, err
@@ -78,20 +78,27 @@ func (d *door) call(ctx context.Context, w *worker, j job, left time.Duration) (
 	}
 }
 
-func (d *door) try(ctx context.Context, w *worker, j job, try int, left time.Duration) (*http.Response, []byte, error) {
+// heard is an answer, read to its end.
+type heard struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (d *door) try(ctx context.Context, w *worker, j job, try int, left time.Duration) (heard, error) {
 	body, err := w.speaks.ChatBody(provider.ChatRequest{Model: w.asks, Text: prompt(j.prompt), MaxOutput: j.cap})
 	if err != nil {
-		return nil, nil, err
+		return heard{}, err
 	}
 	path := w.path
 	if w.streams {
 		if path, body = streaming(w.speaks, path, body); path == "" {
-			return nil, nil, fmt.Errorf("%s has no stream", w.speaks.Name())
+			return heard{}, fmt.Errorf("%s has no stream", w.speaks.Name())
 		}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, d.base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return heard{}, err
 	}
 	w.speaks.Authorize(r.Header, "any")
 	for name, value := range map[string]string{
@@ -104,41 +111,42 @@ func (d *door) try(ctx context.Context, w *worker, j job, try int, left time.Dur
 	}
 	resp, err := d.http.Do(r)
 	if err != nil {
-		return nil, nil, err
+		return heard{}, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
+	a := heard{status: resp.StatusCode, header: resp.Header}
+	a.body, err = io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read answer of the gateway: %w", err)
+		return heard{}, fmt.Errorf("read answer of the gateway: %w", err)
 	}
-	return resp, answer, nil
+	return a, nil
 }
 
 // nextTry says whether an SDK would try again, and after which pause.
-func nextTry(resp *http.Response, err error, try int) (pause time.Duration, again bool) {
+func nextTry(a heard, err error, try int) (pause time.Duration, again bool) {
 	pause = min(firstPause<<try, longPause)
 	pause -= time.Duration(rand.Float64() * pauseJitter * float64(pause))
 	if err != nil {
 		return pause, true
 	}
-	switch s := resp.StatusCode; {
-	case resp.Header.Get("X-Should-Retry") == "true":
+	switch s := a.status; {
+	case a.header.Get("X-Should-Retry") == "true":
 		again = true
-	case resp.Header.Get("X-Should-Retry") == "false":
+	case a.header.Get("X-Should-Retry") == "false":
 	default:
 		again = s == http.StatusRequestTimeout || s == http.StatusConflict || s == http.StatusTooManyRequests || s >= 500
 	}
-	if wait, told := provider.RetryAfter(resp.Header, time.Now()); told {
+	if wait, told := provider.RetryAfter(a.header, time.Now()); told {
 		pause = wait
 	}
 	return pause, again
 }
 
 // refused counts a refusal by the arbiter, and makes an error of it.
-func (d *door) refused(resp *http.Response, body []byte, again bool) error {
-	e := &refusedError{status: resp.StatusCode, body: body}
-	if resp.Header.Get("X-Tba-Origin") == "arbiter" {
-		e.reason = detail(body).Get("reason").Str
+func (d *door) refused(a heard, again bool) error {
+	e := &refusedError{status: a.status, body: a.body}
+	if a.header.Get("X-Tba-Origin") == "arbiter" {
+		e.reason = detail(a.body).Get("reason").Str
 		status := denied
 		if again {
 			status = deferred
@@ -157,23 +165,23 @@ func detail(body []byte) gjson.Result {
 }
 
 // used reads the bill from an answer, which has to be whole.
-func (d *door) used(w *worker, resp *http.Response, body []byte) (int64, error) {
+func (d *door) used(w *worker, a heard) (int64, error) {
 	path, _, _ := strings.Cut(w.native, "?")
 	e, _, ok := w.speaks.Endpoint(http.MethodPost, path)
 	if !ok {
 		return 0, fmt.Errorf("%s has no endpoint %s", w.speaks.Name(), path)
 	}
-	m := e.NewMeter(provider.MeterOptions{ContentType: resp.Header.Get("Content-Type"), Stream: w.streams})
-	m.Pass(body)
+	m := e.NewMeter(provider.MeterOptions{ContentType: a.header.Get("Content-Type"), Stream: w.streams})
+	m.Pass(a.body)
 	m.Finish()
 	result := m.Result()
 	switch {
 	case result.Fault != nil:
-		return 0, fmt.Errorf("the answer of %s ended with an error: %.200s", resp.Header.Get("X-Tba-Provider"), result.Fault.Body)
+		return 0, fmt.Errorf("the answer of %s ended with an error: %.200s", a.header.Get("X-Tba-Provider"), result.Fault.Body)
 	case !result.Complete:
-		return 0, fmt.Errorf("the answer of %s has no proper end", resp.Header.Get("X-Tba-Provider"))
+		return 0, fmt.Errorf("the answer of %s has no proper end", a.header.Get("X-Tba-Provider"))
 	case !result.HasUsage:
-		return 0, fmt.Errorf("the answer of %s has no usage", resp.Header.Get("X-Tba-Provider"))
+		return 0, fmt.Errorf("the answer of %s has no usage", a.header.Get("X-Tba-Provider"))
 	}
 	return int64(result.Usage.Total()), nil
 }

@@ -77,7 +77,11 @@ func (c *calling) serve(path string) *fault {
 		return &fault{status: http.StatusNotFound, message: "unknown path " + strconv.Quote(path)}
 	}
 	c.endpoint, c.reply.speaks = e, e.speaks
-	if method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[e.get]; c.r.Method != method && c.u.Dialect != Tool {
+	method := http.MethodPost
+	if e.get {
+		method = http.MethodGet
+	}
+	if c.r.Method != method && c.u.Dialect != Tool {
 		return &fault{status: http.StatusMethodNotAllowed, message: "use " + method}
 	}
 	if !c.u.knows(provider.Credential(c.r.Header, c.r.URL.RawQuery)) {

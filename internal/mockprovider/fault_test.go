@@ -294,14 +294,14 @@ func TestAnswersBeforeTheBodyIsRead(t *testing.T) {
 		return conn, from, resp
 	}
 	conn, _, resp := open(FaultEarlyError)
-	if resp.StatusCode != 413 {
+	if resp.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d", resp.StatusCode)
 	}
 	_ = conn.Close()
 
 	conn, _, resp = open(FaultEarlyHead)
 	defer conn.Close()
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
 	if _, err := conn.Write(body[100:]); err != nil {

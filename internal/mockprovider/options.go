@@ -2,8 +2,9 @@
 //
 // A Server holds several upstreams behind one handler, each under /NAME. Every upstream counts what reaches it in its
 // own sliding log, refuses what is above its limits in the words of its dialect, takes as long as a model of its speed
-// would, and keeps the books from which Report says what was really used. It trusts nothing that a caller claims about
-// its lease.
+// would, streams as its dialect does, fails on purpose when a script or a header asks for it, and keeps the books from which
+// Report says what was really used. It trusts nothing that a caller claims about its lease. An upstream may also be a
+// search, for the ladders of tools.
 package mockprovider
 
 import (
