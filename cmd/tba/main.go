@@ -5,11 +5,15 @@
 package main
 
 import (
+	"io"
+	"log"
 	"os"
 	_ "time/tzdata" // budget periods begin in time zones that a bare container does not know
 )
 
 func main() {
+	// Only net/http's client writes here, unasked: the beginning of what a provider sends on an idle connection. That may be text of an answer.
+	log.SetOutput(io.Discard)
 	os.Exit(run(os.Args[1:]))
 }
 

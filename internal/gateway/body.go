@@ -30,7 +30,6 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64, d *provider.D
 	if limit <= 0 {
 		limit = DefaultMaxBody
 	}
-	lastOnConnection(w, r)
 	coding, ok := contentCoding(r.Header, codings(d))
 	if !ok {
 		w.Header().Set("Accept-Encoding", strings.Join(append([]string{"identity"}, codings(d)...), ", ")) // RFC 9110, 12.5.3

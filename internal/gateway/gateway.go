@@ -99,6 +99,7 @@ func (g *Gateway) Serves(path string) bool {
 
 // ServeHTTP carries one call.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	lastOnConnection(w, r)
 	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
 	if f := x.open(w, r); f != nil {
 		f.write(w, x.dialect)
@@ -116,7 +117,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer x.close()
-	if resp := x.run(r.Context()); resp != nil {
+	if resp := x.run(r.Context()); resp != nil { //nolint:bodyclose // carry closes it
 		x.carry(w, resp)
 	}
 }

@@ -94,7 +94,7 @@ var smuggling = []struct {
 	// request lines and hosts
 	{"an absolute form", strings.Replace(call("Content-Length: "+size, hello), "POST /v1", "POST http://evil.example/v1", 1), 0, 400},
 	{"an absolute form of ours", strings.Replace(call("Content-Length: "+size, hello), "POST /v1", "POST http://localhost/v1", 1), 0, 400},
-	{"CONNECT", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n", 0, -1},
+	{"CONNECT", "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n" + hidden, 0, -1},
 	{"a star", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 0, 200},
 	{"two hosts", call("Host: b\r\nContent-Length: "+size, hello+hidden), 0, 400},
 	{"no host", strings.Replace(call("Content-Length: "+size, hello+hidden), "Host: localhost\r\n", "", 1), 0, 400},

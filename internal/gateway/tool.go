@@ -27,7 +27,11 @@ func (t *try) zeroHits(resp *http.Response) bool {
 		return false
 	}
 	head, err := io.ReadAll(io.LimitReader(resp.Body, maxToolBody+1))
-	resp.Body = replay{io.MultiReader(bytes.NewReader(head), endsWith{err}, resp.Body), resp.Body}
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = ends{err}
+	}
+	resp.Body = replay{io.MultiReader(bytes.NewReader(head), rest), resp.Body}
 	if err != nil || len(head) > maxToolBody {
 		return false
 	}
@@ -75,13 +79,3 @@ type replay struct {
 }
 
 func (r replay) Close() error { return r.from.Close() }
-
-// endsWith gives back the error that ended the reading ahead, nothing when there was none.
-type endsWith struct{ err error }
-
-func (f endsWith) Read([]byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return 0, io.EOF
-}

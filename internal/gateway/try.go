@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -279,7 +280,12 @@ func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Respons
 	resp.Body.Close()
 	resp.StatusCode = fault.Status
 	resp.Header.Set("Content-Type", "application/json")
-	return t.judge(resp, fault.Body)
+	resp.Body = io.NopCloser(bytes.NewReader(fault.Body))
+	if t.up.Key != nil {
+		key, _ := t.up.Key() // it was there when the call went up
+		withoutKey(resp, key)
+	}
+	return t.refused(resp)
 }
 
 // judge decides by the class of an error what becomes of the lease and of the call (admission.md §2).
