@@ -82,9 +82,7 @@ func (m *Meter) answer(doc gjson.Result) {
 	case answerResponses:
 		m.response(doc)
 	case answerMessages:
-		m.messageUsage(doc)
-		m.blocks(doc.Get("content"))
-		clone(&m.finish, doc.Get("stop_reason").Str)
+		m.wholeMessage(doc)
 	case answerGenerate:
 		m.generate(doc)
 	case answerInteractions:
@@ -194,6 +192,27 @@ func unescaped(s []byte) (n int64) {
 		}
 	}
 	return n
+}
+
+// sought is a member that is looked for in an object, and the place for it.
+type sought struct {
+	name string
+	to   *gjson.Result
+}
+
+// pick reads several members of an object in one pass. Of a name that stands twice the first counts, as in Get.
+func pick(obj gjson.Result, want ...sought) {
+	obj.ForEach(func(key, v gjson.Result) bool {
+		for i := range want {
+			if w := &want[i]; w.name == key.Str {
+				if !w.to.Exists() {
+					*w.to = v
+				}
+				break
+			}
+		}
+		return true
+	})
 }
 
 // view is b as a string without a copy, for parsing; it must not outlive b.

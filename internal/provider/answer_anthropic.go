@@ -34,24 +34,45 @@ func (m *Meter) messagesEvent(doc gjson.Result) eventKind {
 
 // messageUsage reads usage, model and tier from a message or a message_delta.
 func (m *Meter) messageUsage(doc gjson.Result) {
-	usage := doc.Get("usage")
+	var usage, model gjson.Result
+	pick(doc, sought{"usage", &usage}, sought{"model", &model})
+	m.messageBill(usage, model)
+}
+
+func (m *Meter) messageBill(usage, model gjson.Result) {
 	m.tally.read(usage)
-	clone(&m.model, doc.Get("model").Str)
+	clone(&m.model, model.Str)
 	if usage.IsObject() && m.tier != "fast" { // a delta has the counts and perhaps no speed
-		clone(&m.tier, m.tally.bill.tierOf(doc))
+		var speed, tier gjson.Result
+		pick(usage, sought{"speed", &speed}, sought{"service_tier", &tier})
+		if speed.Str == "fast" {
+			tier = speed
+		}
+		clone(&m.tier, tier.String())
 	}
+}
+
+// wholeMessage reads a whole message.
+func (m *Meter) wholeMessage(doc gjson.Result) {
+	var usage, model, content, reason gjson.Result
+	pick(doc, sought{"usage", &usage}, sought{"model", &model}, sought{"content", &content}, sought{"stop_reason", &reason})
+	m.messageBill(usage, model)
+	m.blocks(content)
+	clone(&m.finish, reason.Str)
 }
 
 // blocks counts the content of a whole message.
 func (m *Meter) blocks(content gjson.Result) {
 	content.ForEach(func(_, block gjson.Result) bool {
-		switch block.Get("type").Str {
+		var kind, text, thinking, input gjson.Result
+		pick(block, sought{"type", &kind}, sought{"text", &text}, sought{"thinking", &thinking}, sought{"input", &input})
+		switch kind.Str {
 		case "text":
-			m.produced(block.Get("text"))
+			m.produced(text)
 		case "thinking":
-			m.produced(block.Get("thinking"))
+			m.produced(thinking)
 		case "tool_use", "server_tool_use":
-			m.produced(block.Get("input"))
+			m.produced(input)
 		}
 		return true
 	})

@@ -104,23 +104,31 @@ func (m *Meter) responsesEvent(doc gjson.Result) eventKind {
 }
 
 // outcome reads what a response object says beside its output: in a stream the output has been counted as it came.
-func (m *Meter) outcome(response gjson.Result) {
-	m.billed(response)
-	if reason := response.Get("incomplete_details.reason").Str; reason != "" {
+func (m *Meter) outcome(response gjson.Result) (output gjson.Result) {
+	var usage, model, tier, why, status gjson.Result
+	pick(response, sought{"usage", &usage}, sought{"model", &model}, sought{"service_tier", &tier}, sought{"incomplete_details", &why},
+		sought{"status", &status}, sought{"output", &output})
+	m.tally.read(usage)
+	clone(&m.model, model.Str)
+	clone(&m.tier, tier.String())
+	if reason := why.Get("reason").Str; reason != "" {
 		clone(&m.finish, reason)
-	} else if status := response.Get("status").Str; status != "in_progress" && status != "queued" {
-		clone(&m.finish, status)
+	} else if status.Str != "in_progress" && status.Str != "queued" {
+		clone(&m.finish, status.Str)
 	}
+	return output
 }
 
 // response reads a whole answer of the Responses API.
 func (m *Meter) response(doc gjson.Result) {
-	m.outcome(doc)
-	doc.Get("output").ForEach(func(_, item gjson.Result) bool {
-		for _, name := range [...]string{"content", "summary", "arguments", "input", "code"} {
-			m.produced(item.Get(name))
+	m.outcome(doc).ForEach(func(_, item gjson.Result) bool {
+		var kind, content, summary, arguments, input, code gjson.Result
+		pick(item, sought{"type", &kind}, sought{"content", &content}, sought{"summary", &summary}, sought{"arguments", &arguments},
+			sought{"input", &input}, sought{"code", &code})
+		for _, v := range [...]gjson.Result{content, summary, arguments, input, code} {
+			m.produced(v)
 		}
-		if item.Get("type").Str == "image_generation_call" {
+		if kind.Str == "image_generation_call" {
 			m.text += imageText
 		}
 		return true

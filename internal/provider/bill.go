@@ -121,7 +121,23 @@ func geminiUsage(doc gjson.Result) (Usage, bool) {
 
 // clone keeps a string that is a view of bytes that will be used again.
 func clone(into *string, s string) {
-	if s != "" && s != *into {
+	if s == "" || s == *into {
+		return
+	}
+	switch s { // the words that most answers have
+	case "stop":
+		*into = "stop"
+	case "end_turn":
+		*into = "end_turn"
+	case "STOP":
+		*into = "STOP"
+	case "completed":
+		*into = "completed"
+	case "default":
+		*into = "default"
+	case "standard":
+		*into = "standard"
+	default:
 		*into = strings.Clone(s)
 	}
 }

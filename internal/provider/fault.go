@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -21,30 +22,30 @@ func (m *Meter) faultIn(doc gjson.Result, named bool) {
 	if m.fault != nil {
 		return
 	}
-	if err := doc.Get("error"); isError(err) {
+	said := claimsOf(doc)
+	if isError(said.err) {
 		if m.e.dialect.name == Anthropic {
 			m.fail([]byte(doc.Raw)) // has the request's id beside it
 			return
 		}
-		m.fail(wrapped(err.Raw))
+		m.fail(wrapped(said.err.Raw))
 		return
 	}
-	kind := doc.Get("type").Str
 	switch {
-	case doc.Get("object").Str == "error" && m.e.dialect.name == Mistral:
+	case said.object == "error" && m.e.dialect.name == Mistral:
 		m.fail([]byte(doc.Raw))
-	case named, doc.Get("object").Str == "error", kind == "error", kind == "conversation.response.error":
+	case named, said.object == "error", said.kind == "error", said.kind == "conversation.response.error":
 		m.fail(wrapped(doc.Raw))
-	case kind == "response.failed":
+	case said.kind == "response.failed":
 		if err := doc.Get("response.error"); isError(err) {
 			m.fail(wrapped(err.Raw))
 		} else {
 			m.fail(wrapped(`{"type":"server_error","message":"the response failed","param":null,"code":"server_error"}`))
 		}
-	case isError(doc.Get("x_groq.error")):
-		m.fail(wrapped(doc.Get("x_groq.error").Raw))
+	case isError(said.groq.Get("error")):
+		m.fail(wrapped(said.groq.Get("error").Raw))
 	case m.e.answer == answerChat:
-		doc.Get("choices").ForEach(func(_, c gjson.Result) bool {
+		said.choices.ForEach(func(_, c gjson.Result) bool {
 			if err := c.Get("error"); isError(err) {
 				m.fail(wrapped(err.Raw))
 			} else if c.Get("finish_reason").Str == "error" {
@@ -53,6 +54,25 @@ func (m *Meter) faultIn(doc gjson.Result, named bool) {
 			return m.fault == nil
 		})
 	}
+}
+
+// claims are the members by which an answer or an event says that it is an error.
+type claims struct {
+	err, groq, choices gjson.Result
+	kind, object       string
+}
+
+func claimsOf(doc gjson.Result) (c claims) {
+	var kind, object gjson.Result
+	pick(doc, sought{"error", &c.err}, sought{"x_groq", &c.groq}, sought{"choices", &c.choices}, sought{"type", &kind}, sought{"object", &object})
+	c.kind, c.object = kind.Str, object.Str
+	return c
+}
+
+// mayFail says whether a whole answer may be one that faultIn calls an error: all of those have one of these words in them,
+// perhaps with letters that are escaped.
+func mayFail(body []byte) bool {
+	return bytes.Contains(body, []byte("error")) || bytes.Contains(body, []byte("failed")) || bytes.Contains(body, []byte(`\u00`))
 }
 
 // isError tells an error from the null, the empty text and the empty object that good answers carry.

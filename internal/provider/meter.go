@@ -78,10 +78,9 @@ type span struct{ from, to int64 }
 func (e *Endpoint) NewMeter(o MeterOptions) *Meter {
 	m := &Meter{e: e, o: o}
 	m.tally.bill = e.bill()
-	kind, _, err := mime.ParseMediaType(o.ContentType)
-	if err != nil {
-		kind, _, _ = strings.Cut(o.ContentType, ";")
-		kind = strings.ToLower(strings.TrimSpace(kind))
+	kind := o.ContentType
+	if kind != "application/json" && kind != "text/event-stream" { // nearly always one of these
+		kind = mediaType(kind)
 	}
 	switch {
 	case !e.read():
@@ -93,6 +92,16 @@ func (e *Endpoint) NewMeter(o MeterOptions) *Meter {
 		m.how = framingRaw
 	}
 	return m
+}
+
+// mediaType is a content type without its parameters.
+func mediaType(contentType string) string {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		kind, _, _ = strings.Cut(contentType, ";")
+		kind = strings.ToLower(strings.TrimSpace(kind))
+	}
+	return kind
 }
 
 // Started says that the first event, or the beginning of a plain body, is known to be no error: status and headers may go
@@ -146,11 +155,17 @@ func (m *Meter) Pass(p []byte) (out []byte) {
 	m.out = trim(m.out)
 	switch m.how {
 	case framingUnknown:
-		m.held = append(m.held, p...)
-		if m.how = m.sniff(m.held); m.how == framingUnknown {
+		if len(m.held) > 0 {
+			m.held = append(m.held, p...)
+			p = m.held
+		}
+		if m.how = m.sniff(p); m.how == framingUnknown {
+			if len(m.held) == 0 {
+				m.held = append(m.held, p...)
+			}
 			return nil
 		}
-		p, m.held = m.held, nil
+		m.held = nil
 		return m.Pass(p)
 	case framingSSE, framingArray:
 		return m.passEvents(p)

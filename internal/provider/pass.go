@@ -153,6 +153,23 @@ func (m *Meter) take(ev event) {
 	m.start()
 }
 
+// Last takes the last bytes of the answer where the transport hands them over together with its end. It is Pass and Finish in one, and
+// copies nothing of a plain body that came whole: the result may be p itself.
+func (m *Meter) Last(p []byte) (out []byte) {
+	if len(p) > 0 && m.how == framingUnknown && len(m.held) == 0 {
+		m.how = m.sniff(p)
+	}
+	if m.how == framingBody && len(m.body) == 0 && !m.started && !m.eof && len(p) <= maxHeld {
+		m.eof = true
+		if out = m.finishBody(p); !m.whole {
+			m.body = bytes.Clone(p) // Result looks for text in what was cut short
+		}
+		return out
+	}
+	out = bytes.Clone(m.Pass(p)) // Finish uses the same buffers
+	return append(out, m.Finish()...)
+}
+
 func (m *Meter) start() { m.started = m.started || !m.refused }
 
 // passBody keeps a copy of a plain body, and the body itself until it is too long for an error.
@@ -187,7 +204,7 @@ func (m *Meter) Finish() (out []byte) {
 			m.take(ev)
 		}
 	case framingBody:
-		return m.finishBody()
+		return m.finishBody(m.body)
 	}
 	empty := m.sent+int64(len(m.held)) == 0 && m.how != framingRaw && m.how != framingText
 	if !empty {
@@ -197,17 +214,20 @@ func (m *Meter) Finish() (out []byte) {
 	return m.release(nil, total, total)
 }
 
-func (m *Meter) finishBody() []byte {
-	if doc, ok := document(bytes.TrimPrefix(bytes.TrimSpace(m.body), []byte("\xef\xbb\xbf")), true); ok {
+func (m *Meter) finishBody(all []byte) []byte {
+	body := bytes.TrimPrefix(bytes.TrimSpace(all), []byte("\xef\xbb\xbf"))
+	if doc, ok := document(body, true); ok {
 		m.whole = true
-		m.faultIn(doc, false)
+		if mayFail(body) {
+			m.faultIn(doc, false)
+		}
 		m.answer(doc)
 	}
 	if m.started {
 		return nil
 	}
 	m.start()
-	return m.body
+	return all
 }
 
 // document parses one JSON object, or the first element of an array if it is one (Vertex wraps its errors so). The

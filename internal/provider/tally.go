@@ -48,7 +48,11 @@ func (t *tally) read(obj gjson.Result) bool {
 // numbers reads one usage object by itself.
 func (t *tally) numbers(obj gjson.Result) (next tally, found bool) {
 	var rank [slots]int // 1 + place of the name that was taken
+	var steps gjson.Result
 	obj.ForEach(func(key, v gjson.Result) bool {
+		if t.bill.exclusive && key.Str == "iterations" && !steps.Exists() {
+			steps = v
+		}
 		for s, names := range &t.bill.names {
 			for i, name := range names {
 				if rank[s] != 0 && rank[s] <= i+1 {
@@ -70,7 +74,7 @@ func (t *tally) numbers(obj gjson.Result) (next tally, found bool) {
 		return true
 	})
 	if t.bill.exclusive {
-		found = t.iterations(obj.Get("iterations"), &next) || found
+		found = t.iterations(steps, &next) || found
 	}
 	return next, found
 }
