@@ -87,13 +87,20 @@ func readLimits(r reader, rows []limitRow) (l Limits) {
 
 // read reads one trio. ok is false when neither limit nor remaining is there, or one of them is negative.
 func (row *limitRow) read(r reader) (x Limit, ok bool) {
+	limit, remaining := first(r.h, row.limit), first(r.h, row.remaining)
+	if limit == "" && remaining == "" {
+		return Limit{}, false
+	}
 	x = row.lim
 	x.Limit, x.Remaining = -1, -1
 	for _, f := range [...]struct {
-		header string
-		into   *int64
-	}{{row.limit, &x.Limit}, {row.remaining, &x.Remaining}} {
-		n, err := strconv.ParseInt(strings.TrimSpace(r.h.Get(f.header)), 10, 64)
+		text string
+		into *int64
+	}{{limit, &x.Limit}, {remaining, &x.Remaining}} {
+		if f.text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(f.text), 10, 64)
 		switch {
 		case err != nil:
 		case n < 0:
@@ -105,11 +112,21 @@ func (row *limitRow) read(r reader) (x Limit, ok bool) {
 	if !ok {
 		return Limit{}, false
 	}
-	x.Reset, x.HasReset = ParseWait(r.h.Get(row.reset), r.wall())
+	if reset := first(r.h, row.reset); reset != "" {
+		x.Reset, x.HasReset = ParseWait(reset, r.wall())
+	}
 	if x.HasReset && x.Reset == 0 && x.Remaining >= 0 && x.Remaining < x.Limit {
 		x.HasReset = false // "full in 0 s" and "not full" cannot both be true
 	}
 	return x, true
+}
+
+// first is h.Get for a name that is canonical as it stands: the tables' names are.
+func first(h http.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
 }
 
 // SetLimits writes limits in the header format of the dialect: those of OpenAI with durations, of Anthropic with instants,
@@ -129,19 +146,35 @@ func (d *Dialect) SetLimits(h http.Header, l []Limit, now time.Time) {
 		if theirs, ok := row.read(r); ok && !x.tighter(theirs) {
 			continue
 		}
-		put := func(name, value string, known bool) {
-			switch {
-			case name == "":
-			case known:
-				h.Set(name, value)
-			default:
-				h.Del(name)
-			}
-		}
-		put(row.limit, strconv.FormatInt(x.Limit, 10), x.Limit >= 0)
-		put(row.remaining, strconv.FormatInt(x.Remaining, 10), x.Remaining >= 0)
-		put(row.reset, d.formatReset(max(x.Reset, 0), r.wall()), x.HasReset)
+		row.write(h, x, d, r)
 	}
+}
+
+// write states x under the row's names.
+func (row *limitRow) write(h http.Header, x Limit, d *Dialect, r reader) {
+	// All values are parts of one text and one list: there are three for each of several limits in every answer.
+	var room [96]byte
+	text := strconv.AppendInt(room[:0], x.Limit, 10)
+	at := len(text)
+	text = strconv.AppendInt(text, x.Remaining, 10)
+	to := len(text)
+	if x.HasReset && row.reset != "" {
+		text = d.appendReset(text, max(x.Reset, 0), r)
+	}
+	all := string(text)
+	values := [...]string{all[:at], all[at:to], all[to:]}
+	put := func(i int, name string, known bool) {
+		switch {
+		case name == "":
+		case known:
+			h[name] = values[i : i+1 : i+1]
+		default:
+			delete(h, name)
+		}
+	}
+	put(0, row.limit, x.Limit >= 0)
+	put(1, row.remaining, x.Remaining >= 0)
+	put(2, row.reset, x.HasReset)
 }
 
 // limitRow is where the dialect states a limit like x; nil when it has no place for it.
@@ -178,16 +211,16 @@ func (x Limit) tighter(y Limit) bool {
 	return x.HasReset && (!y.HasReset || x.Reset > y.Reset)
 }
 
-func (d *Dialect) formatReset(in time.Duration, wall time.Time) string {
+func (d *Dialect) appendReset(b []byte, in time.Duration, r reader) []byte {
 	switch d.name {
 	case Anthropic:
-		t := wall.Add(in)
+		t := r.wall().Add(in)
 		if whole := t.Truncate(time.Second); whole.Before(t) {
 			t = whole.Add(time.Second)
 		}
-		return t.UTC().Format(time.RFC3339)
+		return t.UTC().AppendFormat(b, time.RFC3339)
 	case Mistral:
-		return strconv.FormatInt(int64((in+time.Second-1)/time.Second), 10)
+		return strconv.AppendInt(b, int64((in+time.Second-1)/time.Second), 10)
 	}
-	return ((in + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()
+	return append(b, ((in + time.Millisecond - 1) / time.Millisecond * time.Millisecond).String()...)
 }
