@@ -1,8 +1,13 @@
-// Package provider: one file per dialect: openai, anthropic, gemini, mistral. Usage, error class, limit headers. No sockets.
+// Package provider: one file per dialect: openai, anthropic, gemini, mistral, http tool. Estimate, usage, error class, limit headers. No sockets.
 //
 // Bytes and headers go in, values come out. Nothing here dials, sleeps, logs or reads a clock; where a provider
-// answers with an instant, the caller passes now. What the four dialects have in common (numbers, waits, the order
+// answers with an instant, the caller passes now. What the dialects have in common (numbers, waits, the order
 // in which error rules are tried) is written once, what differs sits in the dialect's file.
+//
+// The way of a call: [Dialect.Endpoint] finds what a path asks for, [Endpoint.Parse] reads what it may cost,
+// [Dialect.Target] and [Endpoint.Rewrite] make the call for one provider, changing no byte but those they must,
+// [Endpoint.NewMeter] reads the bill from the answer while it passes, [Dialect.Classify] says what an error means,
+// and [Dialect.ErrorBody] words a refusal of ours.
 package provider
 
 import (
