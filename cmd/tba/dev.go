@@ -229,12 +229,8 @@ type devRow struct {
 }
 
 func newDevRow(s *server, mocks *mockprovider.Server, o mockprovider.Options, policy, dir string) devRow {
-	scheme := "http://"
-	if s.tls {
-		scheme = "https://"
-	}
 	at := s.ports.addresses()
-	row := devRow{HTTP: scheme + at.HTTP, GRPC: at.GRPC, Ops: "http://" + at.Ops, Mocks: map[string]string{}, Policy: policy, Data: dir}
+	row := devRow{HTTP: s.url(), GRPC: at.GRPC, Ops: "http://" + at.Ops, Mocks: map[string]string{}, Policy: policy, Data: dir}
 	for _, u := range o.Upstreams {
 		row.Mocks[u.Name] = mocks.URL(u.Name)
 	}

@@ -23,7 +23,7 @@ func (a *app) fleet(ctx context.Context, s *server, o devOptions, scale demo.Sca
 	finished := make(chan outcome, 1)
 	go func() {
 		summary, err := demo.Run(working, demo.Options{
-			Arbiter: s.ports.addresses().GRPC, Mocks: mocks, Scale: scale, For: o.length, Live: words, Seed: 1, OpenLeases: s.openLeases,
+			Arbiter: s.ports.addresses().GRPC, Gateway: s.url(), Mocks: mocks, Scale: scale, For: o.length, Live: words, Seed: 1, OpenLeases: s.openLeases,
 		})
 		finished <- outcome{summary, err}
 	}()
@@ -71,4 +71,12 @@ func (s *server) openLeases(ctx context.Context) (n int64, err error) {
 		}))
 	}
 	return n, err
+}
+
+// url is the root of the HTTP port, which is the gateway's too.
+func (s *server) url() string {
+	if s.tls {
+		return "https://" + s.ports.addresses().HTTP
+	}
+	return "http://" + s.ports.addresses().HTTP
 }
