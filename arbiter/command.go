@@ -154,6 +154,9 @@ type ProviderSignal struct {
 	Dim Dim
 	// RetryAfter is the provider's wait, ns; 0 is none given.
 	RetryAfter int64
+	// ModelOnly says that it is about the model that was called alone: others of the provider may answer. Without it an account that is used
+	// up shuts all of them.
+	ModelOnly bool
 }
 
 // Claims is a verified lease token: enough to settle a lease that this history does not know.
@@ -184,7 +187,15 @@ type Commit struct {
 	Actual              Tokens
 	// Estimated marks the figure as the caller's guess.
 	Estimated bool
-	Outcome   Outcome
+	// Model is what served according to the answer, as the policy names it at the lease's provider; the price is its. Empty or unknown is the
+	// lease's. Tokens and money count on the lease's rung all the same.
+	Model string
+	// Tier is the service tier that served, in the provider's word; empty is the standard one.
+	Tier string
+	// Longest is the longest prompt of one step, where one call had several at the provider: the rates of long prompts are judged by it. 0 is
+	// the whole prompt.
+	Longest Tokens
+	Outcome Outcome
 	// Latency and FirstByte of the call, ns; 0 is unknown.
 	Latency, FirstByte int64
 	Signal             ProviderSignal

@@ -283,9 +283,13 @@ func (s *State) findCandidates(q *request, d *Decision) (excepted bool) {
 	}
 	latency := len(rungs) > 1
 	for _, number := range rungs {
-		latency = latency && s.rungs.at(number).latency.seen >= learnedCalls
+		latency = latency && (s.rungs.at(number).latency.seen >= learnedCalls || s.keptOut(q, number))
 	}
 	for _, number := range rungs {
+		if s.keptOut(q, number) {
+			excepted = true
+			continue
+		}
 		c := s.candidate(q, number, d)
 		if c == nil {
 			excepted = true
@@ -296,6 +300,12 @@ func (s *State) findCandidates(q *request, d *Decision) (excepted bool) {
 		}
 	}
 	return excepted
+}
+
+// keptOut reports whether a rung is that of a tool which the request does not name: it does not speak the language of a model.
+func (s *State) keptOut(q *request, number uint32) bool {
+	p := &s.rules.policy.Providers[s.rules.rungs[number].provider]
+	return p.Tool && (q.Model == "" || q.fallback) && q.Provider != p.Name
 }
 
 // findOnLadder is findCandidates along a ladder.

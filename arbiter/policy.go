@@ -95,8 +95,27 @@ type Provider struct {
 	Ceilings
 	// Zone is the IANA zone of the provider's calendar day (RPD); empty is UTC.
 	Zone string `json:"zone,omitempty"`
+	// Tool marks a provider that is no language model (a search API): only a request that names it, by ladder, model or preferred provider,
+	// is placed there.
+	Tool bool `json:"tool,omitempty"`
+	// ServiceTiers are what the provider's service tiers cost beside the standard one, by the words of its answers. Names are unique. Empty:
+	// all of them cost the same.
+	ServiceTiers []ServiceTier `json:"service_tiers,omitempty"`
 	// Models has the default model first: it serves requests that name none. At least one.
 	Models []Model `json:"models"`
+}
+
+// ServiceTier is a service tier (flex, priority, batch, ...) by the word with which an answer names it.
+type ServiceTier struct {
+	Name string `json:"name"`
+	// Factor multiplies the cost of a call, 0 to MaxFactor; Whole is the standard price.
+	Factor PPM `json:"factor"`
+}
+
+// ServiceRates are the rates of one model in a service tier for which its provider has no factor. They hold for any length of prompt.
+type ServiceRates struct {
+	Name string `json:"name"`
+	Rates
 }
 
 // Model is a rung: one model at one provider.
@@ -108,6 +127,8 @@ type Model struct {
 	// LimitGroup names models of one provider that share the ceilings above; empty is a group of its own.
 	LimitGroup string  `json:"limit_group,omitempty"`
 	Prices     []Price `json:"prices"`
+	// ServiceRates replace prices and factor in service tiers that have rates of their own. Names are unique.
+	ServiceRates []ServiceRates `json:"service_rates,omitempty"`
 	// MaxOutput is the model's output cap, tokens; 0 is unknown. A larger estimate is clamped to it.
 	MaxOutput Tokens `json:"max_output,omitempty"`
 	// MaxInput is the longest prompt, tokens; 0 is unknown. A longer one can never fit.

@@ -102,9 +102,15 @@ func (g *scene) policy(version uint64) *Policy {
 			if j == 0 && g.chance("nameless", 30) {
 				m.Name = ""
 			}
+			if j == 1 {
+				m.ServiceRates = []ServiceRates{{"fast", Rates{Input: 9_000_000, CacheRead: 900_000, Output: 45_000_000}}}
+			}
 			m.LimitGroup = g.from("group", "", "", "g")
 			m.MaxOutput = of(g, "max output", Tokens(0), 500)
 			pr.Models = append(pr.Models, m)
+		}
+		if pr.Tool = g.chance("tool", 10); i != 1 {
+			pr.ServiceTiers = []ServiceTier{{"flex", Whole / 2}, {"priority", 1_800_000}, {"default", Whole}}
 		}
 		p.Providers = append(p.Providers, pr)
 	}
@@ -260,6 +266,9 @@ func (g *scene) commit(now int64) *Commit {
 		c.Usage.Reasoning = c.Usage.Output / 2
 	}
 	c.Estimated = g.chance("estimated", 5)
+	if g.chance("served", 30) {
+		c.Model, c.Tier, c.Longest = g.from("served model", "", "m0", "m1", "ghost"), g.from("tier", "", "flex", "priority", "fast", "ultra"), of(g, "longest", Tokens(0), 0, 700, 1600)
+	}
 	c.Token = g.token(now, id, principal)
 	return c
 }

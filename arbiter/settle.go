@@ -28,6 +28,9 @@ func (s *State) decideCommit(c *Commit, d *Decision) *Error {
 	if c.HasActual && !validAmount(int64(c.Actual)) {
 		return Errorf(CodeInvalid, "actual_tokens", "actual_tokens: %v", ErrAmount)
 	}
+	if !validAmount(int64(c.Longest)) {
+		return Errorf(CodeInvalid, "longest_prompt", "longest_prompt: %v", ErrAmount)
+	}
 	l := s.owned(c.Lease, c.Principal, d)
 	if l == nil {
 		if s.balance(s.current(), 0).full() {
@@ -106,45 +109,6 @@ func (s *State) wouldOverrun(l *lease, tokens Tokens, nanos Nanos) bool {
 		}
 	}
 	return false
-}
-
-// bill is what a commit charges. Exact usage is priced by the lease's model, tier and date. One number is taken as the held prompt
-// first and answer after. No number at all settles at the hold, flagged estimated: a success is never free for want of a figure.
-func (s *State) bill(c *Commit, l *lease) (u Usage, tokens Tokens, nanos Nanos, flags Flags) {
-	if c.Estimated {
-		flags |= FlagEstimated
-	}
-	switch {
-	case c.HasUsage:
-		if u = c.Usage; !c.Estimated {
-			flags |= FlagExact
-		}
-	case c.HasActual:
-		u.Input = min(c.Actual, Tokens(l.input))
-		u.Output = c.Actual - u.Input
-	case c.Outcome == OutcomeNotSent:
-		return Usage{}, 0, 0, flags
-	default:
-		u = Usage{Input: Tokens(l.input), Output: Tokens(l.output)}
-		return u, Tokens(l.tokens()), Nanos(l.nanos), flags | FlagEstimated
-	}
-	rates := s.leaseRates(l, u.InputTotal())
-	if rates == nil { // the price is no longer known: what the hold was priced at
-		return u, u.Total(), Nanos(min(mulDivUp(l.nanos, int64(u.Total()), max(l.tokens(), 1)), MaxAmount)), flags | FlagEstimated
-	}
-	return u, u.Total(), rates.Cost(u), flags
-}
-
-// leaseRates are the rates of a lease's model on the day of its grant; nil when unknown.
-func (s *State) leaseRates(l *lease, prompt Tokens) *Rates {
-	r := s.rules.rungs[l.rung]
-	if l.flags()&FlagFallback != 0 || r == nil {
-		return s.rules.policy.FallbackPrice
-	}
-	if p := PriceAt(r.model.Prices, s.wall-(s.now-l.granted)); p != nil {
-		return p.RatesFor(prompt)
-	}
-	return s.rules.policy.FallbackPrice
 }
 
 // commitUnknown answers a commit whose lease is not in the table (lease.md §3, row "none").
@@ -381,10 +345,13 @@ func (s *State) unheard(l *lease, o Outcome, d *Decision) {
 }
 
 // throttledWith is the rungs that a throttle holds: all of the provider when the ceiling is the provider's, and when its account is used up
-// or its key refused, because every model of it would answer alike. A 403 may be about one model.
+// or its key refused, because every model of it would answer alike. A 403 may be about one model, and a signal may say that it is about one.
 func (s *State) throttledWith(number uint32, o Outcome, sig *ProviderSignal) []uint32 {
 	r := s.rules.rungs[number]
 	if r == nil {
+		return []uint32{number}
+	}
+	if sig.ModelOnly {
 		return []uint32{number}
 	}
 	all := s.rules.providers[r.provider].rungs

@@ -58,8 +58,8 @@ func (m *twin) commit(c *Commit, got reply) error {
 	if a.Result != Recorded || int64(a.Tokens) != tokens || nanos >= 0 && int64(a.Nanos) != nanos || a.Flags&(FlagLate|FlagAfterRelease) != flags {
 		return fmt.Errorf("want %d tokens recorded, flags %b", tokens, flags)
 	}
-	if _, model := m.rung(r.provider, r.model); c.HasUsage && model != nil && !r.fallback() {
-		if want := cost(model.Prices, c.Usage, c.Usage.InputTotal()); int64(a.Nanos) != want {
+	if _, model := m.rung(r.provider, r.model); c.HasUsage && model != nil {
+		if want := m.price(c, r, model); want >= 0 && int64(a.Nanos) != want {
 			return fmt.Errorf("%d nanos, the price is %d", a.Nanos, want)
 		}
 	}
@@ -72,6 +72,35 @@ func (m *twin) commit(c *Commit, got reply) error {
 	}
 	r.phase, r.spent, r.spentNanos, r.end = Committed, tokens, int64(a.Nanos), end
 	return nil
+}
+
+// price is what exact usage costs by what served it; -1 for the fallback price.
+func (m *twin) price(c *Commit, r *record, model *Model) int64 {
+	p, served := m.rung(r.provider, c.Model)
+	switch {
+	case served != nil && c.Model != "":
+		model = served
+	case r.fallback():
+		return -1
+	}
+	prompt := max(c.Longest, 0)
+	if prompt == 0 {
+		prompt = c.Usage.InputTotal()
+	}
+	for _, own := range model.ServiceRates {
+		if own.Name == c.Tier {
+			return cost([]Price{{Rates: own.Rates}}, c.Usage, 0)
+		}
+	}
+	if p == nil {
+		p, _ = m.rung(r.provider, r.model)
+	}
+	for _, t := range p.ServiceTiers {
+		if t.Name == c.Tier {
+			return costBy(model.Prices, c.Usage, prompt, t.Factor)
+		}
+	}
+	return cost(model.Prices, c.Usage, prompt)
 }
 
 func (r *record) fallback() bool { return r.request.Model != r.model && r.request.Model != "" }

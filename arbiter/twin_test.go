@@ -159,7 +159,10 @@ func (m *twin) rung(provider, model string) (*Provider, *Model) {
 }
 
 // cost prices with big numbers: prompt tier by the whole prompt, rounded up once.
-func cost(prices []Price, u Usage, prompt Tokens) int64 {
+func cost(prices []Price, u Usage, prompt Tokens) int64 { return costBy(prices, u, prompt, Whole) }
+
+// costBy is cost in a service tier.
+func costBy(prices []Price, u Usage, prompt Tokens, factor PPM) int64 {
 	rates := prices[0].Rates
 	for _, t := range prices[0].Tiers {
 		if prompt > t.OverInput {
@@ -171,7 +174,8 @@ func cost(prices []Price, u Usage, prompt Tokens) int64 {
 		{int64(u.CacheWriteLong), int64(rates.CacheWriteLong)}, {int64(u.Output), int64(rates.Output)}} {
 		sum.Add(sum, new(big.Int).Mul(big.NewInt(x[0]), big.NewInt(x[1])))
 	}
-	sum.Add(sum, big.NewInt(999)).Div(sum, big.NewInt(1000))
+	sum.Mul(sum, big.NewInt(int64(factor)))
+	sum.Add(sum, big.NewInt(999_999_999)).Div(sum, big.NewInt(1_000_000_000))
 	if !sum.IsInt64() || sum.Int64() > MaxAmount {
 		return MaxAmount
 	}
@@ -250,6 +254,9 @@ func (m *twin) request(q *Request, got reply) error {
 	}
 	if model := m.defaultModel(l.Provider); excepted(q, l.Provider, l.Model) || a.Flags&FlagFallback != 0 && excepted(q, l.Provider, model) {
 		return fmt.Errorf("granted on %s/%s although the request excepts %v", l.Provider, l.Model, q.Except)
+	}
+	if p, _ := m.rung(r.provider, r.model); p.Tool && q.Ladder == "" && q.Provider != p.Name && (q.Model == "" || a.Flags&FlagFallback != 0) {
+		return fmt.Errorf("granted on %s, a tool that nobody named", l.Provider)
 	}
 	if q.Ladder != "" && !slices.ContainsFunc(m.rungsOf(q), func(r Rung) bool { return r.Provider == l.Provider && r.Model == l.Model }) {
 		return fmt.Errorf("granted on %s/%s, which is not on the ladder", l.Provider, l.Model)
@@ -382,7 +389,7 @@ func (m *twin) refused(q *Request, got reply) error {
 	if got.Err != nil {
 		return expect(got.Err.Code == CodeInvalid || got.Err.Code == CodeResource, "a request can be invalid, nothing else")
 	}
-	if m.p.Shadow && a.Check.Reason != ReasonUnpricedModel {
+	if m.p.Shadow && a.Check.Reason != ReasonUnpricedModel && a.Check.Reason != ReasonNoRung {
 		return fmt.Errorf("refused in shadow mode")
 	}
 	c := &a.Check
@@ -432,6 +439,9 @@ func (m *twin) rungsOf(q *Request) (list []Rung) {
 	}
 	for _, p := range m.p.Providers {
 		for i, o := range p.Models {
+			if p.Tool && q.Model == "" && q.Provider != p.Name {
+				continue
+			}
 			if q.Model == "" && i == 0 || q.Model != "" && q.Model == o.Name {
 				list = append(list, Rung{p.Name, o.Name})
 			}

@@ -25,6 +25,8 @@ const (
 	MaxAmount = 1<<53 - 1
 	// Whole is the PPM of 1.
 	Whole PPM = 1_000_000
+	// MaxFactor bounds what a service tier multiplies prices with.
+	MaxFactor = 100 * Whole
 	// Unlimited is the limit of a budget that bounds nothing.
 	Unlimited = -1
 
@@ -159,7 +161,12 @@ func (p *Price) RatesFor(input Tokens) *Rates {
 func (p *Price) Cost(u Usage) Nanos { return p.RatesFor(u.InputTotal()).Cost(u) }
 
 // Cost is Price.Cost at rates whose tier is already chosen.
-func (r *Rates) Cost(u Usage) Nanos {
+func (r *Rates) Cost(u Usage) Nanos { return r.cost(u, Whole) }
+
+// cost is Cost times the factor of a service tier, at most MaxFactor, still rounded up once.
+//
+// Worked example: 1 token at 2,800 pico in a tier of half the price is 1,400 pico, so 2 nano; without the tier it is 3.
+func (r *Rates) cost(u Usage, factor PPM) Nanos {
 	var hi, lo uint64
 	add := func(n Tokens, price Pico) {
 		h, l := bits.Mul64(uint64(n), uint64(price))
@@ -172,10 +179,20 @@ func (r *Rates) Cost(u Usage) Nanos {
 	add(u.CacheWrite, r.CacheWrite)
 	add(u.CacheWriteLong, r.CacheWriteLong)
 	add(u.Output, r.Output)
-	if hi >= picosPerNano {
+	by := uint64(picosPerNano)
+	if factor != Whole {
+		top, mid := bits.Mul64(hi, uint64(factor))
+		carried, low := bits.Mul64(lo, uint64(factor))
+		var carry uint64
+		if hi, carry = bits.Add64(mid, carried, 0); top+carry > 0 {
+			return MaxAmount
+		}
+		lo, by = low, picosPerNano*uint64(Whole)
+	}
+	if hi >= by {
 		return MaxAmount
 	}
-	q, rem := bits.Div64(hi, lo, picosPerNano)
+	q, rem := bits.Div64(hi, lo, by)
 	if rem > 0 {
 		q++
 	}

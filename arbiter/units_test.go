@@ -92,6 +92,10 @@ func TestCost(t *testing.T) {
 		if got, want := p.Cost(u), cost([]Price{p}, u, u.InputTotal()); int64(got) != want {
 			t.Fatalf("%+v at %+v: %d, want %d", u, p, got, want)
 		}
+		factor := PPM(rapid.Int64Range(0, int64(MaxFactor)).Draw(t, "factor"))
+		if got, want := p.RatesFor(u.InputTotal()).cost(u, factor), costBy([]Price{p}, u, u.InputTotal(), factor); int64(got) != want {
+			t.Fatalf("%+v at %+v × %d: %d, want %d", u, p, factor, got, want)
+		}
 	})
 }
 

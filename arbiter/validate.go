@@ -141,6 +141,16 @@ func (p *Provider) validate() error {
 	if err := p.Ceilings.validate(); err != nil {
 		return err
 	}
+	tiers := map[string]bool{}
+	for _, t := range p.ServiceTiers {
+		if t.Name == "" || tiers[t.Name] {
+			return fmt.Errorf("service tier %q is empty or double", t.Name)
+		}
+		tiers[t.Name] = true
+		if t.Factor < 0 || t.Factor > MaxFactor {
+			return fmt.Errorf("service tier %s: factor must be 0 to %d", t.Name, MaxFactor/Whole)
+		}
+	}
 	seen := map[string]bool{}
 	for i := range p.Models {
 		m := &p.Models[i]
@@ -164,6 +174,17 @@ func (m *Model) validate() error {
 	}
 	if !validAmount(int64(m.MaxInput)) || !validAmount(int64(m.MaxOutput)) {
 		return fmt.Errorf("max_input and max_output: %w", ErrAmount)
+	}
+	tiers := map[string]bool{}
+	for i := range m.ServiceRates {
+		t := &m.ServiceRates[i]
+		if t.Name == "" || tiers[t.Name] {
+			return fmt.Errorf("service tier %q is empty or double", t.Name)
+		}
+		tiers[t.Name] = true
+		if err := t.Rates.validate(); err != nil {
+			return err
+		}
 	}
 	for i := range m.Prices {
 		p := &m.Prices[i]
