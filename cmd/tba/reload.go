@@ -15,19 +15,20 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/engine"
 )
 
-// watchConfig takes over changes of the configuration file until ctx ends: by SIGHUP, by notification, by comparing.
-func (s *server) watchConfig(ctx context.Context, path string, sources config.Sources) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
+// followFile hands changed each new configuration of a file until ctx ends: by SIGHUP, of which hup is told first, by notification, by
+// comparing. from is the one in force.
+func followFile(ctx context.Context, path string, sources config.Sources, from *config.Config, hup func(), changed func(*config.Config, error) error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
 	now := make(chan struct{}, 1)
 	go func() {
-		defer signal.Stop(hup)
+		defer signal.Stop(signals)
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-hup:
-				s.reloadTokenKeys()
+			case <-signals:
+				hup()
 				select {
 				case now <- struct{}{}:
 				default: // one is waiting: it reads the file after this signal too
@@ -36,20 +37,24 @@ func (s *server) watchConfig(ctx context.Context, path string, sources config.So
 		}
 	}()
 	w := config.Watcher{
-		Path: path, Sources: sources, Now: now,
-		Poll: time.Duration(s.inForce.Settings.Reload.Poll), Manual: !s.inForce.Settings.Reload.Watch,
-		Changed: func(c *config.Config, err error) error {
-			if err == nil {
-				err = s.takeOver(ctx, c)
-			}
-			s.reloaded(path, err)
-			if notForNow(err) {
-				return err
-			}
-			return nil
-		},
+		Path: path, Sources: sources, Now: now, Changed: changed,
+		Poll: time.Duration(from.Settings.Reload.Poll), Manual: !from.Settings.Reload.Watch,
 	}
-	go w.Run(ctx, s.inForce)
+	go w.Run(ctx, from)
+}
+
+// watchConfig takes over changes of the configuration file until ctx ends.
+func (s *server) watchConfig(ctx context.Context, path string, sources config.Sources) {
+	followFile(ctx, path, sources, s.inForce, s.reloadTokenKeys, func(c *config.Config, err error) error {
+		if err == nil {
+			err = s.takeOver(ctx, c)
+		}
+		s.reloaded(path, err)
+		if notForNow(err) {
+			return err
+		}
+		return nil
+	})
 }
 
 // notForNow reports whether a configuration may yet be taken over as it is: the journal is full or silent, say.

@@ -11,8 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -207,39 +205,18 @@ func (s *sidecar) elsewhere(w http.ResponseWriter, r *http.Request) {
 
 // watch takes over changes of the configuration file until ctx ends, as serve does.
 func (s *sidecar) watch(ctx context.Context, path string, sources config.Sources) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	now := make(chan struct{}, 1)
-	go func() {
-		defer signal.Stop(hup)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-hup:
-				select {
-				case now <- struct{}{}:
-				default: // one is waiting: it reads the file after this signal too
-				}
-			}
+	followFile(ctx, path, sources, s.inForce, func() {}, func(c *config.Config, err error) error {
+		if err == nil {
+			err = s.takeOver(c)
 		}
-	}()
-	w := config.Watcher{
-		Path: path, Sources: sources, Now: now, Poll: time.Duration(s.inForce.Settings.Reload.Poll), Manual: !s.inForce.Settings.Reload.Watch,
-		Changed: func(c *config.Config, err error) error {
-			if err == nil {
-				err = s.takeOver(c)
-			}
-			s.ops.Reloaded(err)
-			if err != nil {
-				s.log.Error("configuration not taken over: the one before stays in force", "file", path, "error", oneLine(err))
-				return nil
-			}
-			s.log.Info("configuration taken over", "file", path)
+		s.ops.Reloaded(err)
+		if err != nil {
+			s.log.Error("configuration not taken over: the one before stays in force", "file", path, "error", oneLine(err))
 			return nil
-		},
-	}
-	go w.Run(ctx, s.inForce)
+		}
+		s.log.Info("configuration taken over", "file", path)
+		return nil
+	})
 }
 
 func (s *sidecar) takeOver(c *config.Config) error {
