@@ -60,12 +60,42 @@ var notDown = set(
 
 var notDownPrefixes = []string{"X-Tba-", "Access-Control-"}
 
-func set(names ...string) map[string]struct{} {
-	m := make(map[string]struct{}, len(names))
-	for _, n := range names {
-		m[textproto.CanonicalMIMEHeaderKey(n)] = struct{}{}
+// up and down are all these rules in one, and the names of which most calls consist: a name that is there needs no look at the lists of
+// prefixes and is canonical. The value says whether it passes.
+var (
+	up = verdicts(notUp, "Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "X-App", "X-Request-Id",
+		"X-Goog-Api-Client", "Traceparent", "Tracestate", "X-Stainless-Lang", "X-Stainless-Package-Version", "X-Stainless-Os",
+		"X-Stainless-Arch", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "X-Stainless-Timeout",
+		"X-Stainless-Read-Timeout", "X-Stainless-Async", "X-Stainless-Helper-Method", "X-Stainless-Raw-Response")
+	down = verdicts(notDown, "Content-Type", "Content-Length", "Date", "Server", "Vary", "Cache-Control", "X-Request-Id", "Request-Id", "Cf-Ray",
+		"Cf-Cache-Status", "X-Content-Type-Options", "Openai-Organization", "Openai-Processing-Ms", "Openai-Version", "Openai-Project",
+		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
+		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
+)
+
+func verdicts(drop map[string]struct{}, pass ...string) map[string]bool {
+	m := make(map[string]bool, len(hopByHop)+len(drop)+len(pass))
+	for name := range set(pass...) {
+		m[name] = true
+	}
+	for _, names := range [...]map[string]struct{}{hopByHop, drop} {
+		for name := range names {
+			m[name] = false
+		}
 	}
 	return m
+}
+
+// passes judges one name by the rules. canonical is the name as the rules have it.
+func passes(name string, rules map[string]bool, prefixes []string) (canonical string, ok bool) {
+	if ok, known := rules[name]; known {
+		return name, ok
+	}
+	canonical = textproto.CanonicalMIMEHeaderKey(name)
+	if ok, known := rules[canonical]; known {
+		return canonical, ok
+	}
+	return canonical, !listed(canonical, nil, prefixes)
 }
 
 func listed(name string, names map[string]struct{}, prefixes []string) bool {
@@ -78,6 +108,14 @@ func listed(name string, names map[string]struct{}, prefixes []string) bool {
 		}
 	}
 	return false
+}
+
+func set(names ...string) map[string]struct{} {
+	m := make(map[string]struct{}, len(names))
+	for _, n := range names {
+		m[textproto.CanonicalMIMEHeaderKey(n)] = struct{}{}
+	}
+	return m
 }
 
 // named are the headers that Connection declares to be of this connection only. It is nil when there are none besides the listed.
@@ -102,6 +140,12 @@ func named(h http.Header) map[string]struct{} {
 // ordinary values with them; they are secret to nobody.
 const minEcho = 8
 
+// Values that all calls share: not to be written to.
+var (
+	identityCoding = []string{"identity"}
+	noAgent        = []string{""}
+)
+
 // upHeaders are the headers of the call for the provider. The value slices are those of in: not to be appended to. Besides what
 // the tables name, any header is dropped that repeats the agent's credential: some SDKs and proxies send it twice.
 func upHeaders(in http.Header, credential string) http.Header {
@@ -109,8 +153,8 @@ func upHeaders(in http.Header, credential string) http.Header {
 	out := make(http.Header, len(in)+4)
 next:
 	for name, values := range in {
-		name = textproto.CanonicalMIMEHeaderKey(name)
-		if _, ok := conn[name]; ok || listed(name, hopByHop, nil) || listed(name, notUp, notUpPrefixes) {
+		name, ok := passes(name, up, notUpPrefixes)
+		if _, here := conn[name]; here || !ok {
 			continue
 		}
 		if len(credential) >= minEcho {
@@ -123,9 +167,9 @@ next:
 		out[name] = values[:len(values):len(values)]
 	}
 	// Without the header any coding would do; and the meter reads plain bytes.
-	out["Accept-Encoding"] = []string{"identity"}
+	out["Accept-Encoding"] = identityCoding
 	if _, ok := out["User-Agent"]; !ok {
-		out["User-Agent"] = []string{""} // else net/http names itself, and the provider would count us as one more SDK
+		out["User-Agent"] = noAgent // else net/http names itself, and the provider would count us as one more SDK
 	}
 	return out
 }
@@ -175,8 +219,8 @@ func upQuery(d *provider.Dialect, rawQuery, credential string) string {
 func incoming(h http.Header) {
 	conn := named(h)
 	for name := range h {
-		canonical := textproto.CanonicalMIMEHeaderKey(name)
-		if _, ok := conn[canonical]; ok || listed(canonical, hopByHop, nil) || listed(canonical, notDown, notDownPrefixes) {
+		canonical, ok := passes(name, down, notDownPrefixes)
+		if _, here := conn[canonical]; here || !ok {
 			delete(h, name)
 		}
 	}

@@ -137,14 +137,14 @@ func (i *identifier) onlyHere(r *http.Request) bool {
 // times reads how long the caller waits: what it says, and what its SDK tells.
 func (i *identifier) times(h http.Header, a *Ask) *refusal {
 	a.MaxWait = i.maxWait
-	if v := h.Get(headerMaxWait); v != "" {
+	if v := valueOf(h, headerMaxWait); v != "" {
 		ms, ok := wholeMillis(v, 0, maxWaitMS)
 		if !ok {
 			return badHeader(headerMaxWait, v, "send whole milliseconds, 0 to "+strconv.Itoa(maxWaitMS))
 		}
 		a.MaxWait = min(a.MaxWait, ms)
 	}
-	if v := h.Get(headerDeadline); v != "" {
+	if v := valueOf(h, headerDeadline); v != "" {
 		ms, ok := wholeMillis(v, 1, maxDeadlineMS)
 		if !ok {
 			return badHeader(headerDeadline, v, "send whole milliseconds, 1 to "+strconv.Itoa(maxDeadlineMS))
@@ -167,7 +167,11 @@ func wholeMillis(v string, least, most int64) (time.Duration, bool) {
 // whether it is the client's own retry, so that retries of ours would multiply.
 func patienceOf(h http.Header) (patience time.Duration, retried bool) {
 	for _, name := range [...]string{"X-Stainless-Timeout", "X-Stainless-Read-Timeout", "X-Server-Timeout"} {
-		seconds, err := strconv.ParseFloat(strings.TrimSpace(h.Get(name)), 64)
+		text := valueOf(h, name)
+		if text == "" {
+			continue
+		}
+		seconds, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(seconds > 0) || seconds > maxDeadlineMS/1000 { // a zero or a "None" is no promise
 			continue
 		}
@@ -175,8 +179,11 @@ func patienceOf(h http.Header) (patience time.Duration, retried bool) {
 			patience = d
 		}
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(h.Get("X-Stainless-Retry-Count")))
-	return patience, err == nil && n > 0
+	if count := valueOf(h, "X-Stainless-Retry-Count"); count != "" {
+		n, err := strconv.Atoi(count)
+		retried = err == nil && n > 0
+	}
+	return patience, retried
 }
 
 var priorities = map[string]arbiter.Priority{

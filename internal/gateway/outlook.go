@@ -38,8 +38,11 @@ type glances struct {
 // glance is one look. Immutable.
 type glance struct {
 	budgets map[budgetName][]arbiter.Check // limited ones; tokens and money
-	rungs   map[string][]provider.Limit    // by rungName
+	kinds   uint                           // bit per kind that budgets has
+	rungs   map[rung][]provider.Limit
 }
+
+type rung struct{ provider, model string }
 
 type budgetName struct {
 	kind   arbiter.NodeKind
@@ -76,19 +79,20 @@ func (o *outlook) freshen(pool string) *glances {
 }
 
 func (o *outlook) look(ctx context.Context, pool string) (*glance, error) {
-	g := &glance{budgets: map[budgetName][]arbiter.Check{}, rungs: map[string][]provider.Limit{}}
+	g := &glance{budgets: map[budgetName][]arbiter.Check{}, rungs: map[rung][]provider.Limit{}}
 	err := o.view(ctx, pool, func(s *arbiter.State) error {
 		s.EachBudget(0, func(r *arbiter.BudgetRow) {
 			name := budgetName{r.Kind, r.Parent, r.Name}
 			if r.Limit == arbiter.Unlimited || r.Shadowed || len(g.budgets) >= outlookRows && r.Kind > arbiter.KindClass {
 				return
 			}
+			g.kinds |= 1 << r.Kind
 			g.budgets[name] = append(g.budgets[name], arbiter.Check{
 				ScopeKind: r.Kind, Scope: r.Name, Unit: r.Unit, Limit: r.Limit, Used: r.Spent + r.Assumed, Held: r.Held, ResetsAt: r.Bounds.End,
 			})
 		}, arbiter.KindGlobal, arbiter.KindProvider, arbiter.KindModel, arbiter.KindClass, arbiter.KindAgent, arbiter.KindWorkflow, arbiter.KindTask)
 		for _, r := range s.RungRows() {
-			name := rungName(r.Provider, r.Model)
+			name := rung{r.Provider, r.Model}
 			for i := range r.Gauges {
 				g.rungs[name] = tighten(g.rungs[name], &r.Gauges[i])
 			}
@@ -132,11 +136,16 @@ func (g *glances) of(a *Ask, at, model string) (tightest *arbiter.Check, limits 
 		{kind: arbiter.KindGlobal}, {arbiter.KindProvider, "", at}, {arbiter.KindModel, at, model}, {arbiter.KindClass, "", a.Class},
 		{arbiter.KindAgent, "", a.Agent}, {arbiter.KindWorkflow, "", a.Workflow}, {arbiter.KindTask, "", a.Task},
 	} {
-		for i, c := range seen.budgets[name] {
+		if seen.kinds&(1<<name.kind) == 0 {
+			continue
+		}
+		budgets := seen.budgets[name]
+		for i := range budgets {
+			c := &budgets[i]
 			if left := float64(c.Limit-c.Used-c.Held) / float64(max(c.Limit, 1)); left < least {
-				least, tightest = left, &seen.budgets[name][i]
+				least, tightest = left, c
 			}
 		}
 	}
-	return tightest, seen.rungs[rungName(at, model)]
+	return tightest, seen.rungs[rung{at, model}]
 }

@@ -47,16 +47,30 @@ func (s *sayings) say(word, value, from string) {
 // read gathers what the caller says. Our own headers come first, then baggage, which an agent's tracing carries along by itself, then
 // what other products' clients send.
 func (i *identifier) read(h http.Header, call *provider.Call) (s sayings) {
-	for _, name := range [...]string{headerAgent, headerClass, headerTask, headerWorkflow, headerParent, headerPriority, headerPool} {
-		if v := strings.TrimSpace(h.Get(name)); v != "" {
-			s.say(strings.ToLower(name[len("X-Tba-"):]), v, name)
+	for _, field := range [...]struct {
+		to   *told
+		name string
+	}{
+		{&s.agent, headerAgent}, {&s.class, headerClass}, {&s.task, headerTask}, {&s.workflow, headerWorkflow}, {&s.parent, headerParent},
+		{&s.priority, headerPriority}, {&s.pool, headerPool},
+	} {
+		if v := valueOf(h, field.name); v != "" {
+			*field.to = told{v, field.name}
 		}
 	}
-	readBaggage(&s, h.Values("Baggage"))
+	readBaggage(&s, h["Baggage"])
 	if i.compat != 0 {
 		i.compat.read(&s, h, call)
 	}
 	return s
+}
+
+// valueOf is the first value of a header whose name is canonical, without blanks; "" when there is none.
+func valueOf(h http.Header, name string) string {
+	if v := h[name]; len(v) > 0 {
+		return strings.TrimSpace(v[0])
+	}
+	return ""
 }
 
 // maxBaggage bounds what is looked through: the least that the W3C recommendation lets everybody carry is 8192 bytes.

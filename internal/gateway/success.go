@@ -3,7 +3,6 @@ package gateway
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -23,18 +22,21 @@ const (
 // succeed adds to a provider's answer what the arbiter did for it, and lowers the limit headers of dialect d to limits and to the rung's own
 // ceilings where those are tighter. now is Unix time.
 func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Limit, now time.Time) {
-	h.Set(headerOrigin, originUpstream)
+	values := make([]string, 0, 8) // of all that follow: there are many in every answer
 	put := func(name, value string) {
 		if value != "" {
-			h.Set(name, value)
+			n := len(values)
+			values = append(values, value)
+			h[name] = values[n : n+1 : n+1] // the names are canonical
 		}
 	}
+	put(headerOrigin, originUpstream)
 	put(headerDecision, g.Decision)
 	put(headerLease, g.ID)
 	put(headerProvider, g.Provider)
 	put(headerModel, g.Model)
-	h.Set(headerWait, strconv.FormatInt(max(g.Waited, 0).Milliseconds(), 10))
-	h.Set(headerBackpressure, backpressure(g.Level, g.DelayMS))
+	put(headerWait, strconv.FormatInt(max(g.Waited, 0).Milliseconds(), 10))
+	put(headerBackpressure, backpressure(g.Level, g.DelayMS))
 	if g.Figures != nil {
 		tightest, ours := g.Figures()
 		put(headerBudget, budgetLine(tightest, now))
@@ -47,9 +49,12 @@ func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Lim
 	}
 }
 
+// levelWords are the levels of backpressure as a header has them.
+var levelWords = [...]string{"none", "mild", "moderate", "severe", "critical"}
+
 // backpressure is the pool's level as a header: "none", "moderate;delay-ms=800".
 func backpressure(level arbiter.Level, delayMS int32) string {
-	word := strings.ToLower(level.String())
+	word := levelWords[min(int(level), len(levelWords)-1)]
 	if delayMS <= 0 {
 		return word
 	}
@@ -62,15 +67,15 @@ func budgetLine(c *arbiter.Check, now time.Time) string {
 	if c == nil || c.Unit == arbiter.UnitNone {
 		return ""
 	}
-	var b strings.Builder
-	b.WriteString(limitName(c))
-	b.WriteString(";remaining=")
-	b.WriteString(strconv.FormatInt(max(c.Limit-c.Used-c.Held, 0), 10))
-	b.WriteString(";unit=")
-	b.WriteString(unitName(c))
+	var room [128]byte
+	b := append(room[:0], limitName(c)...)
+	b = append(b, ";remaining="...)
+	b = strconv.AppendInt(b, max(c.Limit-c.Used-c.Held, 0), 10)
+	b = append(b, ";unit="...)
+	b = append(b, unitName(c)...)
 	if c.ResetsAt > now.UnixNano() {
-		b.WriteString(";resets=")
-		b.WriteString(time.Unix(0, c.ResetsAt).UTC().Format(time.RFC3339))
+		b = append(b, ";resets="...)
+		b = time.Unix(0, c.ResetsAt).UTC().AppendFormat(b, time.RFC3339)
 	}
-	return b.String()
+	return string(b)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -34,6 +36,8 @@ type Upstream struct {
 	// HeaderTimeout bounds the wait from the last byte of the request to the first of the answer; 0 is ten minutes, what the
 	// official SDKs wait. An answer that is not streamed arrives only when it is whole.
 	HeaderTimeout time.Duration
+
+	last atomic.Pointer[destination]
 }
 
 // The transport's sizes. A call holds its connection for as long as the model writes, so the pool is for hundreds of them;
@@ -208,32 +212,66 @@ func answerBody(message string) string {
 // An error means that the call cannot be made at up, by the configuration or because its credential cannot be read; it never
 // holds a credential.
 func outgoing(ctx context.Context, in *http.Request, up *Upstream, e *provider.Endpoint, t provider.Target, model string, body []byte) (*http.Request, error) {
-	base := up.BaseURL
-	if base == nil {
-		own, err := url.Parse(up.Dialect.BaseURL())
-		if err != nil || own.Host == "" {
-			return nil, fmt.Errorf("call %s for %s: it has no base_url", up.Name, e.Name())
-		}
-		base = own
+	to, err := up.destination(t, model)
+	if err != nil {
+		return nil, fmt.Errorf("call %s for %s: %w", up.Name, e.Name(), err)
 	}
 	key := ""
 	if up.Key != nil {
-		var err error
 		if key, err = up.Key(); err != nil {
 			return nil, fmt.Errorf("call %s for %s: %w", up.Name, e.Name(), err)
 		}
 	}
 	credential := provider.Credential(in.Header, in.URL.RawQuery)
-	r, err := http.NewRequestWithContext(callContext{ctx}, in.Method, "", bytes.NewReader(body)) // sets length and GetBody
-	if err != nil {
-		return nil, fmt.Errorf("call %s for %s: %w", up.Name, e.Name(), err)
+	// Not http.NewRequest: it parses a URL, and the method has been checked by the server.
+	r := (&http.Request{
+		Method: in.Method, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		ContentLength: int64(len(body)), Body: http.NoBody, GetBody: func() (io.ReadCloser, error) { return http.NoBody, nil },
+		Header: upHeaders(in.Header, credential),
+	}).WithContext(callContext{ctx})
+	if len(body) > 0 {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		r.Body, _ = r.GetBody()
 	}
-	r.URL = up.Dialect.Join(base, t, model, upQuery(up.Dialect, in.URL.RawQuery, credential))
+	if in.URL.RawQuery == "" {
+		own := *to.url // without a query nothing of it is the call's
+		r.URL = &own
+	} else {
+		r.URL = up.Dialect.Join(to.base, t, model, upQuery(up.Dialect, in.URL.RawQuery, credential))
+	}
 	r.Host = r.URL.Host
-	r.Header = upHeaders(in.Header, credential)
-	t.At(base).Authorize(r.Header, key)
+	to.target.Authorize(r.Header, key)
 	return r, nil
 }
+
+// destination is where the calls of one target and model go. Immutable.
+type destination struct {
+	asked  provider.Target // as the call named it
+	model  string
+	base   *url.URL
+	target provider.Target // at base
+	url    *url.URL        // without the query of a call
+}
+
+// destination finds where a call goes. The last one is remembered: most calls go where the call before them went.
+func (up *Upstream) destination(t provider.Target, model string) (*destination, error) {
+	if d := up.last.Load(); d != nil && d.asked == t && d.model == model {
+		return d, nil
+	}
+	base := up.BaseURL
+	if base == nil {
+		own, err := url.Parse(up.Dialect.BaseURL())
+		if err != nil || own.Host == "" {
+			return nil, errNoBase
+		}
+		base = own
+	}
+	d := &destination{asked: t, model: model, base: base, target: t.At(base), url: up.Dialect.Join(base, t, model, "")}
+	up.last.Store(d)
+	return d, nil
+}
+
+var errNoBase = errors.New("it has no base_url")
 
 // callContext is a context without the traces that others put into it: httputil.ReverseProxy hangs one there that hands a
 // provider's 103 and its headers, uncleaned, to the agent.
