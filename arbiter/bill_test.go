@@ -89,6 +89,34 @@ func TestServedPrice(t *testing.T) {
 	}
 }
 
+// What a lease holds is priced in the service tier that the call asks for: T26's rule for the reservation. A grant that is cut fits its budget.
+func TestTierOfTheHold(t *testing.T) {
+	t.Parallel()
+	for tier, want := range map[string]Nanos{"": 3_200_000, "default": 3_200_000, "flex": 1_600_000, "priority": 6_400_000, "fast": 12_000_000, "batch": 0, "ultra": 3_200_000} {
+		k := openDesk(t, servedPolicy())
+		r := &Request{Lease: leaseID(0), Agent: "a", Model: "large", Except: []string{"plain"}, Tier: tier, Input: 1000, Output: 100, Priority: ClassPriority}
+		if got := k.do(t, at(Hour), r); got.Answer.Lease.Nanos != want {
+			t.Errorf("%q: %v, want %d", tier, got, want)
+		}
+		if got := k.do(t, at(Hour), &Commit{Lease: leaseID(0), HasUsage: true, Usage: Usage{Input: 1000, Output: 100}, Tier: tier}); got.Answer.Nanos != want || got.Answer.Flags&FlagOverrun != 0 {
+			t.Errorf("%q: committed %v, want %d", tier, got, want)
+		}
+	}
+	for tier, want := range map[string]Tokens{"": 666, "flex": 1500, "priority": 250, "batch": 5000} {
+		p := servedPolicy()
+		p.Global.Nanos = 10_000_000
+		k := openDesk(t, p)
+		got := k.do(t, at(Hour), &Request{Lease: leaseID(0), Agent: "a", Model: "large", Except: []string{"plain"}, Tier: tier, Input: 1000, Output: 5000, Min: 1001, Priority: ClassPriority})
+		if l := got.Answer.Lease; l.Output != want || l.Nanos > 10_000_000 {
+			t.Errorf("%q: cut to %d of output for %d nanos, want %d", tier, l.Output, l.Nanos, want)
+		}
+	}
+	a, b := requestOf(0), requestOf(0)
+	if b.Tier = "flex"; a.Sum() == b.Sum() {
+		t.Error("another tier is another request")
+	}
+}
+
 // The day of the grant decides the price, also of the model that served: Gemini's prices double on 2026-12-01.
 func TestServedPriceOfTheGrantsDay(t *testing.T) {
 	t.Parallel()

@@ -53,6 +53,9 @@ type Request struct {
 	// Except are rungs that the request must not be placed on, each "provider" (all of it) or "provider/model": tried already, or of no use
 	// to the caller. What the policy does not have is ignored: a rung may go between two tries. When none is left the answer is DENIED, no_rung.
 	Except []string
+	// Tier is the service tier that the call asks its provider for, in the provider's word: what is held is priced in it. Empty is the
+	// standard one.
+	Tier string
 	// Priority is already bounded by the credential; ClassPriority takes the class's.
 	Priority Priority
 	// Input and Output are the estimate. Where the caller gave one number, it is all Output, priced as output.
@@ -105,12 +108,15 @@ func (r *Request) Sum() uint64 {
 	for _, b := range r.Parent {
 		byteIn(b)
 	}
-	if r.Ladder == "" && len(r.Except) == 0 { // as before there were any
-		return h
+	if r.Ladder != "" || len(r.Except) > 0 { // else as before there were any
+		textIn(r.Ladder)
+		for _, e := range r.Except {
+			textIn(e)
+		}
 	}
-	textIn(r.Ladder)
-	for _, e := range r.Except {
-		textIn(e)
+	if r.Tier != "" { // likewise
+		byteIn(1)
+		textIn(r.Tier)
 	}
 	return h
 }

@@ -121,20 +121,27 @@ func (s *State) placePart(q *request, d *Decision) bool {
 	return false
 }
 
-// rates are the request's rates on a rung, nil when no price is in force.
-func (s *State) rates(q *request, c *candidate) *Rates {
+// rates are the request's rates on a rung, nil when no price is in force, and the factor of its service tier.
+func (s *State) rates(q *request, c *candidate) (*Rates, PPM) {
+	factor := Whole
+	if q.Tier != "" {
+		if own := c.rules.model.serviceRates(q.Tier); own != nil && !q.fallback {
+			return own, Whole
+		}
+		factor, _ = s.rules.policy.Providers[c.rules.provider].factor(q.Tier)
+	}
 	if q.fallback {
-		return s.rules.policy.FallbackPrice
+		return s.rules.policy.FallbackPrice, factor
 	}
 	p := PriceAt(c.rules.model.Prices, s.wall)
 	if p == nil {
-		return s.rules.policy.FallbackPrice
+		return s.rules.policy.FallbackPrice, factor
 	}
 	prompt := c.input
 	if q.Undivided {
 		prompt += c.output
 	}
-	return p.RatesFor(Tokens(prompt))
+	return p.RatesFor(Tokens(prompt)), factor
 }
 
 // examine asks every limit on the way whether the request fits on this rung with this much output. All checks and the charge are
@@ -159,14 +166,14 @@ func (s *State) ask(q *request, c *candidate, output int64, v *verdict) {
 		v.hopeless = true
 		return
 	}
-	rates := s.rates(q, c)
+	rates, factor := s.rates(q, c)
 	if rates == nil {
 		v.object(Check{Reason: ReasonUnpricedModel, ScopeKind: KindModel, Scope: model}, never)
 		v.hopeless = true
 		return
 	}
-	// What a lease holds: prompt at the input rate, answer at the output rate, in the tier of the prompt.
-	v.nanos = int64(rates.Cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}))
+	// What a lease holds: prompt at the input rate, answer at the output rate, in the tier of the prompt and the service tier asked for.
+	v.nanos = int64(rates.cost(Usage{Input: Tokens(c.input), Output: Tokens(output)}, factor))
 	if h := c.health; h.reason != ReasonNone {
 		v.object(Check{Reason: h.reason, ScopeKind: KindModel, Scope: model}, h.until)
 	}
@@ -395,11 +402,11 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 			room = min(room, left)
 		}
 	}
-	rates := s.rates(q, c)
+	rates, factor := s.rates(q, c)
 	if rates == nil {
 		return 0
 	}
-	prompt := int64(rates.Cost(Usage{Input: Tokens(c.input)}))
+	prompt := int64(rates.cost(Usage{Input: Tokens(c.input)}, factor))
 	most := s.rules.policy.Lease.MaxHoldShare
 	if most <= 0 {
 		most = Whole
@@ -413,11 +420,11 @@ func (s *State) outputRoom(q *request, c *candidate) int64 {
 			left := limit - reserve.share(limit) - a.committedTokens() - a.held.tokens
 			room = min(room, min(left, most.share(limit))-c.input)
 		}
-		if l.Nanos != Unlimited && rates.Output > 0 {
+		if l.Nanos != Unlimited && rates.Output > 0 && factor > 0 {
 			limit := int64(l.Nanos)
 			left := limit - reserve.share(limit) - a.committedNanos() - a.held.nanos
 			if left = min(left, most.share(limit)) - prompt; left > 0 {
-				room = min(room, mulDiv(left, picosPerNano, int64(rates.Output)))
+				room = min(room, mulDiv(mulDiv(left, int64(Whole), int64(factor)), picosPerNano, int64(rates.Output)))
 			} else {
 				room = 0
 			}

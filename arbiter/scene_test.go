@@ -189,6 +189,9 @@ func (g *scene) request() *Request {
 		Min: of(g, "min", Tokens(0), 0, 50), Undivided: g.chance("undivided", 10), Deferred: g.chance("deferred", 25),
 		NoStartDelay: g.chance("at once", 10), MaxWait: of(g, "wait", 0, Second, Hour),
 	}
+	if g.chance("in a tier", 15) {
+		r.Tier = g.from("asked tier", "flex", "priority", "fast", "ultra")
+	}
 	if g.chance("on a ladder", 30) {
 		r.Ladder, r.Model = "l0", ""
 	}

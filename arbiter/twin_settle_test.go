@@ -87,20 +87,25 @@ func (m *twin) price(c *Commit, r *record, model *Model) int64 {
 	if prompt == 0 {
 		prompt = c.Usage.InputTotal()
 	}
-	for _, own := range model.ServiceRates {
-		if own.Name == c.Tier {
-			return cost([]Price{{Rates: own.Rates}}, c.Usage, 0)
-		}
-	}
 	if p == nil {
 		p, _ = m.rung(r.provider, r.model)
 	}
-	for _, t := range p.ServiceTiers {
-		if t.Name == c.Tier {
-			return costBy(model.Prices, c.Usage, prompt, t.Factor)
+	return priceOf(p, model, c.Tier, c.Usage, prompt)
+}
+
+// priceOf is a price in a service tier.
+func priceOf(p *Provider, model *Model, tier string, u Usage, prompt Tokens) int64 {
+	for _, own := range model.ServiceRates {
+		if own.Name == tier {
+			return cost([]Price{{Rates: own.Rates}}, u, 0)
 		}
 	}
-	return cost(model.Prices, c.Usage, prompt)
+	for _, t := range p.ServiceTiers {
+		if t.Name == tier {
+			return costBy(model.Prices, u, prompt, t.Factor)
+		}
+	}
+	return cost(model.Prices, u, prompt)
 }
 
 func (r *record) fallback() bool { return r.request.Model != r.model && r.request.Model != "" }

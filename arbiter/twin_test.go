@@ -304,7 +304,7 @@ func (m *twin) overGrant(q *Request, r *record, a *Answer) error {
 		if q.Undivided {
 			prompt += q.Output
 		}
-		if want := cost(model.Prices, Usage{Input: q.Input, Output: Tokens(r.output)}, prompt); want != r.nanos {
+		if want := priceOf(p, model, q.Tier, Usage{Input: q.Input, Output: Tokens(r.output)}, prompt); want != r.nanos {
 			return fmt.Errorf("holds %d nanos, the price is %d", r.nanos, want)
 		}
 	}

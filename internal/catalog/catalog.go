@@ -165,6 +165,32 @@ func (c *Catalog) Multiplier(provider, tier string) (r Ratio, ok bool) {
 	return r, ok
 }
 
+// ServiceTiers are the service tiers of a provider by the words with which its answers name them, with their factors, by name: those that
+// the catalogue lists, under all their words, and the words for the standard one. Empty for a provider that has none listed.
+func (c *Catalog) ServiceTiers(provider string) []arbiter.ServiceTier {
+	provider = Provider(provider)
+	listed := c.multipliers[provider]
+	if len(listed) == 0 {
+		return nil
+	}
+	all := map[string]Ratio{}
+	for _, word := range [...]string{"default", "standard", "auto", "on_demand"} {
+		all[word] = RatioOne
+	}
+	maps.Copy(all, listed)
+	if provider == "gemini" { // its answers have a traffic type instead
+		all["ON_DEMAND"], all["TRAFFIC_TYPE_UNSPECIFIED"] = RatioOne, RatioOne
+		for tier, factor := range listed {
+			all["ON_DEMAND_"+strings.ToUpper(tier)] = factor
+		}
+	}
+	out := make([]arbiter.ServiceTier, 0, len(all))
+	for _, word := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, arbiter.ServiceTier{Name: word, Factor: arbiter.PPM(all[word])})
+	}
+	return out
+}
+
 // Override returns a catalogue in which the models and multipliers of over replace those of c with the same provider
 // and id; a model of over also takes over the aliases it names.
 func (c *Catalog) Override(over *Catalog) *Catalog {

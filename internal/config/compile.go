@@ -97,7 +97,7 @@ func (c *compiler) pool(b *Budget, path string) Pool {
 			aliases: map[string]string{},
 		}
 		provider := arbiter.Provider{
-			Name: e.Name, Zone: v.RPDZone,
+			Name: e.Name, Zone: v.RPDZone, Tool: up.Kind == "http", ServiceTiers: c.cat.ServiceTiers(c.tiersOf(&up)),
 			Limit:    limit(v.Tokens, v.USD, v.Shadow),
 			Ceilings: c.ceilings(v.Ceilings, split, at),
 			Models:   c.models(&up, v, split, at),
@@ -149,7 +149,7 @@ func (c *compiler) models(up *Upstream, v Provider, split Share, path string) []
 		switch {
 		case m.Price != nil:
 			if rates, ok := c.rates(m.Price, child(at, "price")); ok {
-				model.Prices = []arbiter.Price{{Rates: rates}}
+				model.Prices, model.ServiceRates = []arbiter.Price{{Rates: rates}}, nil
 			}
 		case err != nil && c.file.Catalog.Fallback == nil:
 			nearest := ""
@@ -190,6 +190,15 @@ func (u *Upstream) alias(entry catalog.Model, name string) {
 	}
 }
 
+// tiersOf is whose service tiers hold: a provider's own where the catalogue has some, else those of its dialect's inventor, unless it is
+// another server that speaks the dialect.
+func (c *compiler) tiersOf(up *Upstream) string {
+	if seller := c.seller(up.Name, up.Kind); up.BaseURL == "" && len(c.cat.ServiceTiers(up.Name)) == 0 {
+		return seller
+	}
+	return up.Name
+}
+
 // seller is whose price list holds: the provider's own name when the catalogue knows it (deepseek speaks openai's dialect),
 // else that of the dialect.
 func (c *compiler) seller(name, kind string) string {
@@ -204,6 +213,9 @@ func (c *compiler) seller(name, kind string) string {
 
 func (c *compiler) fill(m *arbiter.Model, entry catalog.Model) {
 	m.Prices = entry.Prices
+	if entry.Fast != nil {
+		m.ServiceRates = []arbiter.ServiceRates{{Name: "fast", Rates: *entry.Fast}}
+	}
 	m.MaxOutput = arbiter.Tokens(max(0, entry.MaxOutput))
 	if m.MaxInput = arbiter.Tokens(entry.MaxInput); m.MaxInput == 0 {
 		m.MaxInput = arbiter.Tokens(entry.Context)
