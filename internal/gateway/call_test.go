@@ -142,6 +142,28 @@ func TestT22AnUpstreamThatRefusesTheOption(t *testing.T) {
 	}
 }
 
+// A call without a cap gets one, and is told: what a lease holds bounds what the answer can cost.
+func TestACallWithoutACapGetsOne(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if n := gjson.GetBytes(body, "max_completion_tokens").Int(); n != 4096 && strings.HasSuffix(r.URL.Path, "completions") {
+			t.Errorf("cap %d in %s", n, body)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, chatReply(11, 7))
+	})
+	w := newWorld(t, setup{file: oneProvider(up)})
+	got := w.post("/v1/chat/completions", `{"model":"gpt-5.4","messages":[{"role":"user","content":"Say hello."}]}`)
+	if got.status != http.StatusOK || got.header.Get("X-Tba-Output-Cap") != "4096" {
+		t.Errorf("%d %v", got.status, got.header)
+	}
+	if got = w.post("/v1/embeddings", `{"model":"text-embedding-3-small","input":"hello"}`); got.header.Get("X-Tba-Output-Cap") != "" {
+		t.Errorf("%v", got.header)
+	}
+	w.settled()
+}
+
 // T06: a call that failed before its first byte holds nothing, on every endpoint.
 func TestT06AFailureBeforeTheFirstByteReleasesTheHold(t *testing.T) {
 	t.Parallel()

@@ -8,20 +8,32 @@ import (
 // drains bounds how many answers are read to their end although their agents have left.
 type drains struct{ n atomic.Int64 }
 
+// What a try has of a drain.
+const (
+	undrained int32 = iota
+	draining        // it holds one of the drains
+	settled         // it has given it back, or will never take one
+)
+
 // enter takes a try in, if drain is on and there is room; it is stopped when drain_for is over.
 func (d *drains) enter(t *try) bool {
 	s := t.x.settings
 	if !s.Drain || t.lost.Load() {
 		return false
 	}
-	if d.n.Add(1) > int64(s.MaxDrains) {
+	n := d.n.Add(1)
+	if n > int64(s.MaxDrains) || !t.drain.CompareAndSwap(undrained, draining) {
 		d.n.Add(-1)
 		return false
 	}
-	t.x.g.hooks.draining(d.n.Load())
-	t.drained.Store(true)
+	t.x.g.hooks.draining(n)
 	time.AfterFunc(s.DrainFor, t.cancel)
 	return true
 }
 
-func (d *drains) leave() { d.n.Add(-1) }
+// leave gives back what the try has taken. It may be called more than once.
+func (d *drains) leave(t *try) {
+	if t.drain.Swap(settled) == draining {
+		t.x.g.hooks.draining(d.n.Add(-1))
+	}
+}

@@ -42,6 +42,7 @@ type exchange struct {
 	// overhead is what the gateway added before the first try went up.
 	overhead time.Duration
 	tried    int            // executed tries
+	failed   int            // those of them that failed
 	queued   int            // times it went back into the queue after a 429
 	try      *try           // the running one
 	last     *http.Response // the latest answer that could be passed on if nothing better comes
@@ -53,14 +54,14 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 	path, f := cleanPath(r)
 	var known bool
 	x.route, known = s.find(r.Method, path)
+	if wait, ok := g.addresses.Load().TakeHost(r.RemoteAddr); !ok {
+		return refuseAddress(wait)
+	}
 	switch {
 	case f != nil:
 		return f
 	case !known:
 		return refuseNotFound("unknown_path", "path %q is none of the gateway's: /v1 (OpenAI), /anthropic, /gemini, /tools/LADDER, or /PROVIDER for one provider", path)
-	}
-	if wait, ok := g.addresses.Load().TakeHost(r.RemoteAddr); !ok {
-		return refuseAddress(wait)
 	}
 	if x.endpoint == nil && !x.models {
 		if !s.Passes(path) {
@@ -152,9 +153,6 @@ func (x *exchange) estimate() {
 		output = x.g.learned.output(a.Class, x.asked, output, e.LearnedMin, buffer)
 	}
 	a.Output = clamp(output)
-	if c.MaxOutput == 0 { // the agent left it to us: a shorter answer is better than none
-		a.Min = a.Input + min(a.Output, e.DefaultOutput)
-	}
 }
 
 // outputCap is the longest answer of the models that may serve, 0 when unknown.

@@ -233,6 +233,7 @@ func TestToolsFallThroughOnFreeRungs(t *testing.T) {
 		{"204 on the free rung", failing(204, ""), answer(some), some, 200, 1, "paid"},
 		{"404 on the free rung", failing(404, `{"error":"nothing"}`), answer(empty), empty, 200, 1, "paid"},
 		{"the free rung is broken", failing(500, `{}`), answer(some), some, 200, 1, "paid"},
+		{"the paid rung is broken", answer(empty), failing(500, `{}`), chatReply(11, 7), 200, 1, "last"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -254,7 +255,7 @@ ladders:
 			if got.status != c.status || got.body != c.body || got.header.Get("X-Tba-Provider") != c.fromProvider {
 				t.Errorf("%d %s from %s", got.status, got.body, got.header.Get("X-Tba-Provider"))
 			}
-			if free.Load() != 1 || paid.Load() != c.paidAsked || last.Load() != 0 {
+			if free.Load() != 1 || paid.Load() != c.paidAsked || (last.Load() != 0) != (c.fromProvider == "last") {
 				t.Errorf("asked: %d, %d, %d", free.Load(), paid.Load(), last.Load())
 			}
 			if b := w.settled(); b.spent != 0 {

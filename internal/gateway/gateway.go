@@ -108,7 +108,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !g.running.enter() {
-		refuseDraining().write(w, x.dialect)
+		f := refuseDraining()
+		f.write(w, x.dialect)
+		x.status, x.refused = f.status, true
+		g.hooks.ended(x)
 		return
 	}
 	defer g.running.leave()

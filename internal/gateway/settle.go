@@ -52,6 +52,7 @@ func (t *try) close() {
 	if !t.ended.Load() {
 		t.settle(t.bill(arbiter.OutcomeCancelled), false)
 	}
+	t.x.g.drains.leave(t)
 	t.cancel()
 }
 

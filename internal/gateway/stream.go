@@ -94,7 +94,7 @@ func (b *meteredBody) end(err error) error {
 	m := t.meter.Result()
 	whole := errors.Is(err, io.EOF)
 	switch {
-	case t.lost.Load() || t.gone.Load() && !t.drained.Load():
+	case t.lost.Load() || t.gone.Load() && t.drain.Load() != draining:
 		t.settle(t.bill(arbiter.OutcomeCancelled), false)
 		if t.x.call.Stream && (t.lost.Load() || t.x.expired()) {
 			b.held = append(b.held, t.x.dialect.StreamError(streamEnd(t.lost.Load()))...)
@@ -125,7 +125,7 @@ func (b *meteredBody) end(err error) error {
 
 // Close is called by the proxy when it needs no more: after the end, or because the agent has left.
 func (b *meteredBody) Close() error {
-	if b.t.drained.Load() && !b.t.ended.Load() {
+	if b.t.drain.Load() == draining && !b.t.ended.Load() {
 		b.t.x.try = nil // its end is the drain's
 		b.t.x.g.running.stay()
 		go b.drain()
@@ -150,5 +150,5 @@ func (b *meteredBody) drain() {
 	}
 	b.from.Close()
 	b.t.cancel()
-	b.t.x.g.drains.leave()
+	b.t.x.g.drains.leave(b.t)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/gateway"
 )
 
 // stream opens a streamed call and returns its answer, unread.
@@ -132,6 +133,35 @@ func TestT21AnAgentThatLeavesEarly(t *testing.T) {
 			t.Errorf("books: %+v", b)
 		}
 	})
+}
+
+// A drain that ends before its agent has gone gives its place back like any other.
+func TestDrainsDoNotRunOut(t *testing.T) {
+	t.Parallel()
+	var most, now atomic.Int64
+	hooks := gateway.Hooks{Draining: func(n int64) {
+		now.Store(n)
+		most.Store(max(most.Load(), n))
+	}}
+	ended := make(chan struct{}, 1)
+	w := newWorld(t, setup{file: oneProvider(leavesEarly(t, 60, ended), "gateway: {drain: true, max_drains: 2}"), hooks: hooks})
+	for range 8 {
+		ctx, cancel := context.WithCancel(t.Context())
+		resp := w.stream(ctx, "/v1/chat/completions", helloStream)
+		_, _ = io.ReadFull(resp.Body, make([]byte, 100))
+		cancel()
+		if b := w.settled(); b.spent%788 != 0 {
+			t.Fatalf("books: %+v", b)
+		}
+	}
+	if most.Load() == 0 || most.Load() > 2 {
+		t.Errorf("%d drains at once", most.Load())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := w.gateway.Drain(ctx); err != nil || now.Load() != 0 {
+		t.Errorf("%v, %d drains are still taken", err, now.Load())
+	}
 }
 
 // T35: the slot of a call is free when its answer is there, however long its bookkeeping takes.

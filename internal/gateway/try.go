@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -26,6 +27,7 @@ type next uint8
 const (
 	done    next = iota // the answer goes to the agent
 	again               // the same call in the queue again: it was throttled, no try is spent
+	anew                // the same call in another form: what the provider said was about ours
 	further             // another rung may cure it
 )
 
@@ -52,7 +54,9 @@ func (x *exchange) run(client context.Context) *http.Response {
 		if what == done {
 			return resp // the try ends with its body
 		}
-		x.last, x.try = resp, nil
+		if x.try = nil; what != anew {
+			x.last = resp
+		}
 		if x.ask.MaxWait = max(time.Until(x.until), 0); what == further {
 			x.ask.Except = append(x.ask.Except, rungName(grant.Provider, grant.Model))
 			x.g.hooks.failover(t)
@@ -61,7 +65,7 @@ func (x *exchange) run(client context.Context) *http.Response {
 }
 
 func (x *exchange) refuseOptions() refuseOptions {
-	return refuseOptions{budgetStatus: x.settings.BudgetStatus, agent: x.ask.Agent, requestID: traceOf(x.in.Header), model: x.asked, tried: x.tried > 0}
+	return refuseOptions{budgetStatus: x.settings.BudgetStatus, agent: x.ask.Agent, requestID: traceOf(x.in.Header), model: x.asked, tried: x.failed > 0}
 }
 
 // refuse is our own refusal, or what the provider said if it said something: its own word is the better one.
@@ -83,17 +87,18 @@ type try struct {
 	extend *time.Timer
 
 	target     provider.Target
-	usageAsked bool // the stream was asked for its usage by us
-	sent       bool // the request may have reached the provider
+	usageAsked bool  // the stream was asked for its usage by us
+	cut        int64 // the output cap that was put into the call; 0: none
+	sent       bool  // the request may have reached the provider
 	started    time.Time
 	firstByte  time.Duration
 	meter      *provider.Meter
-	metering   atomic.Bool // an answer that is billed is coming in
-	gone       atomic.Bool // the agent has left, or the deadline is over
-	lost       atomic.Bool // the lease was revoked
-	stalled    atomic.Bool // the provider fell silent in the middle of its answer
-	drained    atomic.Bool // read on although the agent has left
-	ended      atomic.Bool // settled
+	metering   atomic.Bool  // an answer that is billed is coming in
+	gone       atomic.Bool  // the agent has left, or the deadline is over
+	lost       atomic.Bool  // the lease was revoked
+	stalled    atomic.Bool  // the provider fell silent in the middle of its answer
+	drain      atomic.Int32 // read on although the agent has left: see drains
+	ended      atomic.Bool  // settled
 }
 
 func (x *exchange) begin(g *Grant) *try {
@@ -128,12 +133,14 @@ func (t *try) prolong() {
 	defer cancel()
 	err := t.grant.Lease.Extend(ctx)
 	var e *arbiter.Error
-	if errors.As(err, &e) && e.Reason == reasonRevoked {
+	switch {
+	case t.ended.Load():
+	case errors.As(err, &e) && e.Reason == reasonRevoked:
 		t.lost.Store(true)
 		t.cancel()
-		return
-	}
-	if !t.ended.Load() {
+	case e != nil && (e.Code == arbiter.CodeNotFound || e.Code == arbiter.CodePrecondition):
+		t.x.g.log.Warn("lease of a running call has ended; what the call uses counts all the same", "lease", t.grant.ID, "error", err)
+	default:
 		t.extend.Reset(t.grant.TTL / 3)
 	}
 }
@@ -186,6 +193,7 @@ func (t *try) forward() (*http.Response, next) {
 		resp.Header.Del("Content-Length") // a chunk may be taken out
 	}
 	t.metering.Store(true)
+	x.tried++
 	t.answer(resp)
 	resp.Body = body
 	return resp, done
@@ -204,9 +212,8 @@ func (t *try) request() (*http.Request, error) {
 		model = g.Model
 		edit.Model = model
 	}
-	if cut := t.outputCut(); cut > 0 {
-		edit.MaxOutput = cut
-	}
+	t.cut = t.outputCut()
+	edit.MaxOutput = t.cut
 	t.usageAsked = t.asksUsage()
 	edit.IncludeUsage = t.usageAsked
 	body, err := x.endpoint.Rewrite(x.body, &x.call, t.target.Adapt(edit))
@@ -258,6 +265,7 @@ func (t *try) unanswered(err error) (*http.Response, next) {
 		t.settle(t.guess(outcome), false)
 	}
 	x.tried++
+	x.failed++
 	f := refuseUpstream(t.up.Name, timedOut(err))
 	if x.mayTry() {
 		return f.response(x.in, x.dialect), further
@@ -266,7 +274,7 @@ func (t *try) unanswered(err error) (*http.Response, next) {
 }
 
 // mayTry reports whether another rung may be tried for this call: nobody else is trying it again, and the tries are not used up.
-func (x *exchange) mayTry() bool { return !x.retried && x.tried < x.pool.MaxAttempts }
+func (x *exchange) mayTry() bool { return !x.retried && x.failed < x.pool.MaxAttempts }
 
 // refused is an answer of 300 or more: read, judged, and passed on unchanged when nothing can cure it.
 func (t *try) refused(resp *http.Response) (*http.Response, next) {
@@ -294,12 +302,15 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
 	x.g.hooks.upstream(t, resp.StatusCode, v)
 	signal := arbiter.ProviderSignal{Status: int32(resp.StatusCode), Dim: v.Dim, RetryAfter: int64(v.Wait)}
+	if v.Class == provider.Auth && signal.RetryAfter == 0 {
+		signal.RetryAfter = int64(provider.KeyHold)
+	}
 	answer := t.errorAnswer(resp, body, v)
 
 	if t.usageAsked && resp.StatusCode == http.StatusBadRequest && mentionsStreamOptions(body) {
 		t.up.refusesUsage.Store(true)
 		t.settle(Report{Outcome: arbiter.OutcomeOK}, true)
-		return answer, again // once without the option; it cost nothing
+		return answer, anew // once without the option; it cost nothing
 	}
 	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
 	if v.Ambiguous {
@@ -318,18 +329,24 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 		if v.Class == provider.Auth || v.Class == provider.Exhausted {
 			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
 		}
-		if x.tried++; x.mayTry() {
+		x.tried++
+		if x.failed++; x.mayTry() {
 			return answer, further
 		}
 	}
 	return answer, done
 }
 
+// headerOutputCap tells an agent that a cap was put into its call, or its own lowered.
+const headerOutputCap = "X-Tba-Output-Cap"
+
 // answer puts what the agent should know on a good answer.
 func (t *try) answer(resp *http.Response) {
 	x := t.x
-	x.tried++
 	incoming(resp.Header)
 	succeed(resp.Header, &t.grant, x.dialect, nil, time.Now())
+	if t.cut > 0 {
+		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cut, 10)}
+	}
 	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
 }

@@ -35,6 +35,10 @@ func (c Class) String() string {
 	return "unknown"
 }
 
+// KeyHold is how long a rung stays shut after its provider refused our credential: then one call finds out whether somebody has
+// replaced it.
+const KeyHold = 5 * time.Minute
+
 // Outcome is how a call that ended in c is reported when its lease is committed or released. A credential that is refused
 // shuts the rung like an account without money; a request that is refused says nothing about the provider.
 func (c Class) Outcome() arbiter.Outcome {

@@ -246,7 +246,7 @@ func toOutcome(o tbav1.LeaseCommit_Outcome, s *tbav1.ProviderSignal) (arbiter.Ou
 	if outcome == arbiter.OutcomeUnset {
 		outcome = outcomeOfStatus(s.GetStatus())
 		if refusesKey(s.GetStatus()) && signal.RetryAfter == 0 {
-			signal.RetryAfter = keyHold
+			signal.RetryAfter = int64(provider.KeyHold)
 		}
 	}
 	return outcome, signal, nil
@@ -266,9 +266,6 @@ func waitInHeaders(headers map[string]string) time.Duration {
 	wait, _ := provider.RetryAfter(h, time.Now())
 	return max(wait, 0)
 }
-
-// keyHold is how long a model stays shut after its provider refused our key: then one call finds out whether somebody has replaced it.
-const keyHold = 5 * 60 * arbiter.Second
 
 // refusesKey reports whether a status says that our credential is bad: every call until it is replaced would fail alike.
 func refusesKey(status int32) bool {
