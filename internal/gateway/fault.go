@@ -35,9 +35,9 @@ func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) 
 	wait := max(told, v.Wait) // Gemini says it in the body
 	final := v.Class == provider.Exhausted || v.Class == provider.Impossible || v.Class == provider.Throttle && wait > longestHint
 	if final || wait > longestHint {
-		h.Del("Retry-After")
-		h.Del("Retry-After-Ms")
+		told = 0
 	}
+	tellWait(h, told)
 	switch {
 	case final:
 		h.Set("X-Should-Retry", "false")
@@ -45,6 +45,23 @@ func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) 
 		h.Set("Retry-After", strconv.FormatInt(wholeSeconds(wait), 10))
 	}
 	return resp
+}
+
+// tellWait leaves the provider's hints as they are when they all mean told, in numbers. What else they may be (dates by another clock, two
+// that contradict each other, numbers beyond all measure) is read differently by each SDK, and by some as centuries.
+func tellWait(h http.Header, told time.Duration) {
+	for name, unit := range map[string]time.Duration{"Retry-After": time.Second, "Retry-After-Ms": time.Millisecond} {
+		given := h.Get(name)
+		if given == "" {
+			continue
+		}
+		if n, err := strconv.ParseFloat(given, 64); err == nil && told > 0 && n == float64(told)/float64(unit) {
+			continue
+		}
+		if h.Del(name); told > 0 {
+			h.Set(name, strconv.FormatInt(int64((told+unit-1)/unit), 10))
+		}
+	}
 }
 
 // neverSent reports whether an error proves that the provider got nothing of the call.

@@ -1,0 +1,370 @@
+package gateway_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/token-budget-arbiter/tba/arbiter"
+	"github.com/token-budget-arbiter/tba/internal/engine"
+	"github.com/token-budget-arbiter/tba/internal/gateway"
+)
+
+// The odd cases of providers from one end to the other: what the agent gets, what is booked, what becomes of the rung, how often the
+// provider is asked. How the bytes are read is package provider's matter, whose tests have the same numbers.
+
+// ledger keeps what a gateway tells its hooks.
+type ledger struct {
+	mu       sync.Mutex
+	bills    []gateway.Bill
+	answered []gateway.Answered
+}
+
+func (l *ledger) hooks() gateway.Hooks {
+	return gateway.Hooks{
+		Settled: func(b gateway.Bill) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.bills = append(l.bills, b)
+		},
+		Upstream: func(a gateway.Answered) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.answered = append(l.answered, a)
+		},
+	}
+}
+
+// committed are the bills so far.
+func (l *ledger) committed() []gateway.Bill {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.bills)
+}
+
+// rung is how the arbiter sees a provider's model.
+func (w *world) rung(provider, model string) (found arbiter.RungRow) {
+	w.t.Helper()
+	err := w.engine.View(w.t.Context(), engine.DefaultPool, func(s *arbiter.State) error {
+		for _, r := range s.RungRows() {
+			if r.Provider == provider && r.Model == model {
+				found = r
+				return nil
+			}
+		}
+		return fmt.Errorf("no rung %s/%s", provider, model)
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return found
+}
+
+// events are the newest of a kind.
+func (w *world) events(kind arbiter.EventKind) []engine.Event {
+	w.t.Helper()
+	page, err := w.engine.Events(engine.DefaultPool, 0, 100, kind)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return page.Events
+}
+
+// The calls that the odd answers are given to, by dialect, and the rung of each.
+var (
+	chatCall   = oddCall{"/v1/chat/completions", hello, "openai", "gpt-5.4"}
+	chatStream = oddCall{"/v1/chat/completions", helloStream, "openai", "gpt-5.4"}
+	responses  = oddCall{"/v1/responses", `{"model":"gpt-5.4","input":"Say hello.","stream":true,"max_output_tokens":50}`, "openai", "gpt-5.4"}
+	messages   = oddCall{"/anthropic/v1/messages", `{"model":"claude-sonnet-5","max_tokens":50,"messages":[{"role":"user","content":"Say hello."}]}`, "anthropic", "claude-sonnet-5"}
+	messageSSE = oddCall{"/anthropic/v1/messages", `{"model":"claude-sonnet-5","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"Say hello."}]}`, "anthropic", "claude-sonnet-5"}
+	generate   = oddCall{"/gemini/v1beta/models/gemini-3.5-flash:generateContent", `{"contents":[{"parts":[{"text":"Say hello."}]}],"generationConfig":{"maxOutputTokens":50}}`, "gemini", "gemini-3.5-flash"}
+	genStream  = oddCall{"/gemini/v1beta/models/gemini-3.5-flash:streamGenerateContent?alt=sse", `{"contents":[{"parts":[{"text":"Say hello."}]}],"generationConfig":{"maxOutputTokens":50}}`, "gemini", "gemini-3.5-flash"}
+	mistral    = oddCall{"/mistral/v1/chat/completions", `{"model":"mistral-small-2603","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"Say hello."}]}`, "mistral", "mistral-small-2603"}
+)
+
+type oddCall struct{ path, body, provider, model string }
+
+// prompt is what the prompt of these calls is estimated at: ten bytes of text and one message.
+const prompt = 3 + 4
+
+// odd is one odd answer and what must come of it. The provider is asked once, no lease is left, and the figure of the budget is the bill's.
+type odd struct {
+	call   oddCall
+	header []string // of the answer: name, value
+	status int      // of the answer; 0 is 200
+	body   string
+	cut    bool // the connection breaks after body
+
+	gets     int // status that the agent gets; 0 is 200
+	same     bool
+	has      string // in what the agent gets
+	lacks    string
+	broken   bool // the agent sees its answer break off
+	usage    arbiter.Usage
+	guessed  bool
+	released bool // nothing is booked
+	failures int64
+}
+
+func (o *odd) play(t *testing.T) (w *world, got reply) {
+	t.Helper()
+	var calls atomic.Int64
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		calls.Add(1)
+		_, _ = io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasPrefix(o.body, "data:") || strings.HasPrefix(o.body, "event:") || strings.HasPrefix(o.body, ":") {
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
+		for i := 0; i < len(o.header); i += 2 {
+			w.Header().Set(o.header[i], o.header[i+1])
+		}
+		if o.status != 0 {
+			w.WriteHeader(o.status)
+		}
+		_, _ = io.WriteString(w, o.body)
+		if o.cut {
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
+	})
+	var l ledger
+	w = newWorld(t, setup{file: fourProviders(up), hooks: l.hooks()})
+	got = w.post(o.call.path, o.call.body, "X-Tba-Max-Wait-Ms", "0")
+	want := o.gets
+	if want == 0 {
+		want = http.StatusOK
+	}
+	if got.status != want || (got.err != nil) != o.broken {
+		t.Errorf("%d %v %v %.300q", got.status, got.err, got.header, got.body)
+	}
+	if o.same && got.body != o.body {
+		t.Errorf("the agent got %q, the provider said %q", got.body, o.body)
+	}
+	if !strings.Contains(got.body, o.has) || o.lacks != "" && strings.Contains(got.body, o.lacks) {
+		t.Errorf("the agent got %.500q", got.body)
+	}
+	if n := calls.Load(); n != 1 {
+		t.Errorf("the provider was asked %d times", n)
+	}
+	b, bills := w.settled(), l.committed()
+	switch {
+	case o.released:
+		if len(bills) != 0 || b.spent != 0 {
+			t.Errorf("booked %d, bills %+v", b.spent, bills)
+		}
+	case len(bills) != 1 || bills[0].Usage != o.usage || bills[0].Estimated != o.guessed || b.spent != o.usage.Total():
+		t.Errorf("booked %d, bills %+v, want %+v (%d)", b.spent, bills, o.usage, o.usage.Total())
+	}
+	if r := w.rung(o.call.provider, o.call.model); r.Failures != o.failures {
+		t.Errorf("failures of the rung: %d, want %d", r.Failures, o.failures)
+	}
+	return w, got
+}
+
+func playAll(t *testing.T, cases map[string]odd) {
+	t.Parallel()
+	for name, o := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o.play(t)
+		})
+	}
+}
+
+// lines are data events.
+func lines(events ...string) string { return "data: " + strings.Join(events, "\n\ndata: ") + "\n\n" }
+
+// named are events with names, as Anthropic and the Responses endpoint send them.
+func named(pairs ...string) string {
+	var b strings.Builder
+	for i := 0; i < len(pairs); i += 2 {
+		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", pairs[i], pairs[i+1])
+	}
+	return b.String()
+}
+
+func says(text, rest string) string {
+	return fmt.Sprintf(`{"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":%q},"finish_reason":null}]%s}`, text, rest)
+}
+
+const stops = `{"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
+
+// T18 is the same case.
+func TestOdd01EmptyUsageBeforeTheRealOne(t *testing.T) {
+	cases := map[string]odd{}
+	for _, early := range []string{`null`, `{}`, `{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`} {
+		var events []string
+		for range 20 {
+			events = append(events, says("x", `,"usage":`+early))
+		}
+		events = append(events, `{"choices":[],"usage":{"prompt_tokens":120,"completion_tokens":48,"total_tokens":168}}`, "[DONE]")
+		cases[early] = odd{call: chatStream, body: lines(events...), has: `"content":"x"`, lacks: `"prompt_tokens":120`, usage: arbiter.Usage{Input: 120, Output: 48}}
+	}
+	playAll(t, cases)
+}
+
+func TestOdd02NoUsageAtAll(t *testing.T) {
+	answer := strings.Repeat("word ", 20) // a hundred bytes
+	playAll(t, map[string]odd{
+		"chat": {call: chatStream, body: lines(says(answer, ""), stops, "[DONE]"), same: true, usage: arbiter.Usage{Input: prompt, Output: 25}, guessed: true},
+		"not a stream": {call: chatCall, body: `{"choices":[{"message":{"role":"assistant","content":"` + answer + `"},"finish_reason":"stop"}]}`, same: true,
+			usage: arbiter.Usage{Input: prompt, Output: 25}, guessed: true},
+		"null":    {call: mistral, body: lines(says(answer, `,"usage":null`), stops, "[DONE]"), same: true, usage: arbiter.Usage{Input: prompt, Output: 25}, guessed: true},
+		"nothing": {call: chatStream, body: lines(stops, "[DONE]"), same: true, usage: arbiter.Usage{Input: prompt}, guessed: true},
+	})
+}
+
+// T19 is the same case: the figures of its three shapes.
+func TestOdd03UsageWhereverItComes(t *testing.T) {
+	const final = `{"choices":[],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`
+	playAll(t, map[string]odd{
+		"after the finish, without choices": {call: chatStream, body: lines(says("hi", ""), stops, final, "[DONE]"), has: "[DONE]", lacks: `"choices":[]`, usage: arbiter.Usage{Input: 10, Output: 5}},
+		"with an empty delta": {call: chatStream, body: lines(says("hi", ""), `{"choices":[{"index":0,"delta":{}}],"usage":{"prompt_tokens":287,"completion_tokens":8,"total_tokens":295,"prompt_tokens_details":{"cached_tokens":256}}}`, "[DONE]"),
+			same: true, usage: arbiter.Usage{Input: 31, CacheRead: 256, Output: 8}},
+		"with the finish": {call: chatStream, body: lines(says("hi", ""), `{"choices":[{"index":0,"delta":{"role":"assistant"},"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`, "[DONE]"),
+			same: true, usage: arbiter.Usage{Input: 10, Output: 5}},
+		"with content":          {call: chatStream, body: lines(says("hi", `,"usage":{"prompt_tokens":10,"completion_tokens":5}`), stops, "[DONE]"), same: true, usage: arbiter.Usage{Input: 10, Output: 5}},
+		"Mistral, on the last":  {call: mistral, body: lines(says("hi", ""), strings.TrimSuffix(stops, "}")+`,"usage":{"prompt_tokens":10,"completion_tokens":5}}`, "[DONE]"), same: true, usage: arbiter.Usage{Input: 10, Output: 5}},
+		"filters before it all": {call: chatStream, body: lines(`{"choices":[],"prompt_filter_results":[]}`, says("hi", ""), stops, final, "[DONE]"), has: "prompt_filter_results", lacks: "total_tokens", usage: arbiter.Usage{Input: 10, Output: 5}},
+	})
+}
+
+// T16 is the case of Anthropic, T15 the one whose input comes last.
+func TestOdd04CumulativeCountsAreNotAdded(t *testing.T) {
+	start := func(in, out int) string {
+		return fmt.Sprintf(`{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","model":"claude-sonnet-5","content":[],"usage":{"input_tokens":%d,"output_tokens":%d}}}`, in, out)
+	}
+	delta := func(usage string) string {
+		return `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":` + usage + `}`
+	}
+	const stop = `{"type":"message_stop"}`
+	playAll(t, map[string]odd{
+		"on each chunk": {call: chatStream, body: lines(
+			says("a", `,"usage":{"prompt_tokens":100,"completion_tokens":1}`), says("b", `,"usage":{"prompt_tokens":100,"completion_tokens":2}`),
+			says("c", `,"usage":{"prompt_tokens":100,"completion_tokens":3}`), stops, "[DONE]"), same: true, usage: arbiter.Usage{Input: 100, Output: 3}},
+		"Gemini": {call: genStream, body: lines(
+			`{"candidates":[{"content":{"parts":[{"text":"a"}]}}],"usageMetadata":{"promptTokenCount":40,"candidatesTokenCount":1,"totalTokenCount":41}}`,
+			`{"candidates":[{"content":{"parts":[{"text":"b"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":40,"candidatesTokenCount":9,"totalTokenCount":49}}`),
+			same: true, usage: arbiter.Usage{Input: 40, Output: 9}},
+		"T16 one delta":  {call: messageSSE, body: named("message_start", start(25, 1), "message_delta", delta(`{"output_tokens":15}`), "message_stop", stop), same: true, usage: arbiter.Usage{Input: 25, Output: 15}},
+		"T16 two deltas": {call: messageSSE, body: named("message_start", start(25, 1), "message_delta", delta(`{"output_tokens":7}`), "message_delta", delta(`{"output_tokens":15}`), "message_stop", stop), same: true, usage: arbiter.Usage{Input: 25, Output: 15}},
+		"T15 the input last": {call: messageSSE, body: named("message_start", `{"type":"message_start","message":{"id":"m","model":"claude-sonnet-5","content":[]}}`,
+			"message_delta", delta(`{"input_tokens":4522,"cache_creation_input_tokens":4511,"output_tokens":5}`), "message_stop", stop), same: true,
+			usage: arbiter.Usage{Input: 4522, CacheWrite: 4511, Output: 5}},
+	})
+}
+
+func TestOdd05ThoughtsAreOutput(t *testing.T) {
+	const usage = `"usageMetadata":{"promptTokenCount":41,"candidatesTokenCount":5,"totalTokenCount":389`
+	const answer = `{"candidates":[{"content":{"parts":[{"text":"ok"}]},"finishReason":"STOP"}],` + usage
+	want := arbiter.Usage{Input: 41, Output: 348, Reasoning: 343}
+	playAll(t, map[string]odd{
+		"told":           {call: generate, body: answer + `,"thoughtsTokenCount":343}}`, same: true, usage: want},
+		"told in stream": {call: genStream, body: lines(answer + `,"thoughtsTokenCount":343}}`), same: true, usage: want},
+		"only in total":  {call: generate, body: answer + `}}`, same: true, usage: arbiter.Usage{Input: 41, Output: 348}},
+	})
+}
+
+// A limit header that cannot be true neither shuts a rung nor opens one, and a wait of nothing is no reason to spin.
+func TestOdd06ImpossibleLimits(t *testing.T) {
+	t.Parallel()
+	for name, headers := range map[string][]string{
+		"minus one": {"X-Ratelimit-Limit-Tokens", "-1", "X-Ratelimit-Remaining-Tokens", "-1", "X-Ratelimit-Reset-Tokens", "0"},
+		"nothing":   {"X-Ratelimit-Limit-Requests", "", "X-Ratelimit-Remaining-Requests", "", "X-Ratelimit-Reset-Requests", ""},
+		"zeros":     {"X-Ratelimit-Limit-Requests", "0", "X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, _ := (&odd{call: chatCall, header: headers, body: chatReply(11, 7), same: true, usage: arbiter.Usage{Input: 11, Output: 7}}).play(t)
+			for range 3 {
+				if got := w.post(chatCall.path, chatCall.body, "X-Tba-Max-Wait-Ms", "0"); got.status != http.StatusOK {
+					t.Errorf("the next call: %d %s", got.status, got.body)
+				}
+			}
+		})
+	}
+	t.Run("a throttle without a wait", func(t *testing.T) {
+		t.Parallel()
+		var calls atomic.Int64
+		w := newWorld(t, setup{file: oneProvider(answering(t, &calls, failing(429, `{"error":{"message":"slow","type":"requests","code":"rate_limit_exceeded"}}`, "Retry-After", "0", "X-Ratelimit-Reset-Requests", "0s")))})
+		got := w.post(chatCall.path, chatCall.body, "X-Tba-Max-Wait-Ms", "1200")
+		if n := calls.Load(); got.status != http.StatusTooManyRequests || n < 1 || n > 6 {
+			t.Errorf("%d after %d calls in 1.2 s: %s", got.status, n, got.body)
+		}
+		if b := w.settled(); b.spent != 0 {
+			t.Errorf("books: %+v", b)
+		}
+	})
+}
+
+// shut plays an error of the only rung and makes a second call: the provider hears of it only if the rung is open.
+func shut(t *testing.T, o odd, closed bool) (first, second reply) {
+	t.Helper()
+	var calls atomic.Int64
+	up := answering(t, &calls, failing(o.status, o.body, o.header...))
+	w := newWorld(t, setup{file: fourProviders(up)})
+	first = w.post(o.call.path, o.call.body, "X-Tba-Max-Wait-Ms", "0")
+	second = w.post(o.call.path, o.call.body, "X-Tba-Max-Wait-Ms", "0")
+	if want := map[bool]int64{true: 1, false: 2}[closed]; calls.Load() != want {
+		t.Errorf("the provider was asked %d times, want %d; the second call: %d %s", calls.Load(), want, second.status, second.body)
+	}
+	if origin := second.header.Get("X-Tba-Origin"); (origin == "arbiter") != closed {
+		t.Errorf("the second call is answered by %q: %d %s", origin, second.status, second.body)
+	}
+	if b := w.settled(); b.spent != 0 {
+		t.Errorf("books: %+v", b)
+	}
+	return first, second
+}
+
+const throttleBody = `{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}`
+
+// T41 is the same case: its forms of a wait.
+func TestOdd07AbsurdWaits(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		header []string
+		closed bool
+		wait   string // Retry-After of the first answer
+		final  bool   // no SDK is to try it again
+	}{
+		"3.5 days in ms": {[]string{"Retry-After-Ms", "302539000"}, true, "", true},
+		"a day":          {[]string{"Retry-After", "86400"}, true, "", true},
+		"ms win":         {[]string{"Retry-After", "86400", "Retry-After-Ms", "20000"}, true, "20", false},
+		"a thousand":     {[]string{"Retry-After", "1e3"}, true, "", true},
+		"the first":      {[]string{"Retry-After", "60, 120"}, true, "60", false},
+		"a past date":    {[]string{"Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT", "Date", "Wed, 21 Oct 2026 07:30:00 GMT"}, true, "", false},
+		"a date in 20 s": {[]string{"Retry-After", "Wed, 21 Oct 2026 07:28:20 GMT", "Date", "Wed, 21 Oct 2026 07:28:00 GMT"}, true, "20", false},
+		"no number":      {[]string{"Retry-After", "NaN"}, true, "", false},
+		"below nothing":  {[]string{"Retry-After", "-5"}, true, "", false},
+		"beyond measure": {[]string{"Retry-After", "1e99"}, true, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := shut(t, odd{call: chatCall, status: 429, body: throttleBody, header: c.header}, c.closed)
+			if first.status != http.StatusTooManyRequests || first.body != throttleBody || (first.header.Get("X-Should-Retry") == "false") != c.final {
+				t.Errorf("%d %v %s", first.status, first.header, first.body)
+			}
+			if first.header.Get("Retry-After") != c.wait {
+				t.Errorf("the agent is told to wait %q, want %q", first.header["Retry-After"], c.wait)
+			}
+			if hint := second.header.Get("Retry-After"); (hint == "") != c.final || len(hint) > 2 {
+				t.Errorf("who comes next is told to wait %q: %s", hint, second.body)
+			}
+		})
+	}
+}
+
+var _ = bytes.NewReader
+var _ = gzip.NewReader
+var _ = gjson.Get
