@@ -4,7 +4,7 @@ package config
 type estimationKeys struct {
 	Buffer        Share  `yaml:"buffer" default:"0.20" doc:"Added to input estimates that the gateway or the SDK made, never to a number the caller gave."`
 	Output        string `yaml:"output" default:"cap" enum:"cap|learned" doc:"cap holds the request's output cap, which is exact. learned holds what 95 of 100 calls of the class and model needed, plus the buffer, never more than the cap: budgets are then soft, and what a call needs above its hold is spent all the same."`
-	DefaultOutput Count  `yaml:"default_output" default:"4096" doc:"The output cap in tokens of a call that names none, on a model whose own cap is unknown. It is put into the call."`
+	DefaultOutput Count  `yaml:"default_output" default:"4096" doc:"The output cap in tokens of a call that names none; the model's own cap where that is smaller. It is put into the call."`
 	LearnedMin    Count  `yaml:"learned_min_calls" default:"50" doc:"Calls of a class and model that must be seen before a learned estimate replaces the cap."`
 }
 

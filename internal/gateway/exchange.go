@@ -30,6 +30,8 @@ type exchange struct {
 	retried bool
 	// estimated is the input without what was learned about it.
 	estimated int64
+	// outputCap bounds the answers, all choices together; the lease holds as much, or less where that was learned.
+	outputCap int64
 	// onLadder is set when the call runs down a ladder.
 	onLadder *config.Ladder
 	asked    string // model or ladder as the agent wrote it
@@ -148,15 +150,16 @@ func (x *exchange) estimate() {
 	x.estimated = c.Input()
 	input := x.g.learned.input(x.asked, x.estimated)
 	a.Input = clamp(int64(float64(input) * (1 + buffer)))
-	output := c.Output(x.outputCap(), int64(e.DefaultOutput))
+	x.outputCap = c.Output(x.longestOutput(), int64(e.DefaultOutput))
+	held := x.outputCap
 	if e.Output == "learned" {
-		output = x.g.learned.output(a.Class, x.asked, output, e.LearnedMin, buffer)
+		held = x.g.learned.output(a.Class, x.asked, held, e.LearnedMin, buffer)
 	}
-	a.Output = clamp(output)
+	a.Output = clamp(held)
 }
 
-// outputCap is the longest answer of the models that may serve, 0 when unknown.
-func (x *exchange) outputCap() (most int64) {
+// longestOutput is the longest answer of the models that may serve, 0 when unknown.
+func (x *exchange) longestOutput() (most int64) {
 	if x.onLadder != nil {
 		for _, tier := range x.onLadder.Tiers {
 			for _, r := range tier {

@@ -88,7 +88,7 @@ type try struct {
 
 	target     provider.Target
 	usageAsked bool  // the stream was asked for its usage by us
-	cut        int64 // the output cap that was put into the call; 0: none
+	cap        int64 // the output cap that was put into the call; 0: none
 	sent       bool  // the request may have reached the provider
 	started    time.Time
 	firstByte  time.Duration
@@ -212,8 +212,8 @@ func (t *try) request() (*http.Request, error) {
 		model = g.Model
 		edit.Model = model
 	}
-	t.cut = t.outputCut()
-	edit.MaxOutput = t.cut
+	t.cap = t.missingCap()
+	edit.MaxOutput = t.cap
 	t.usageAsked = t.asksUsage()
 	edit.IncludeUsage = t.usageAsked
 	body, err := x.endpoint.Rewrite(x.body, &x.call, t.target.Adapt(edit))
@@ -223,17 +223,12 @@ func (t *try) request() (*http.Request, error) {
 	return outgoing(t.ctx, x.in, &t.up.Upstream, x.endpoint, t.target, model, body)
 }
 
-// outputCut is the output cap that must stand in the call: what the lease holds, unless the call or the model keeps below it anyhow.
-func (t *try) outputCut() int64 {
+// missingCap is the output cap of a call that has none: what a lease holds must bound what the answer can cost. 0 where the call or the
+// model has one of its own.
+func (t *try) missingCap() int64 {
 	x := t.x
-	if x.endpoint.Unbilled() || t.grant.Output == 0 {
-		return 0
-	}
-	each := int64(t.grant.Output) / max(x.call.Choices, 1)
-	if asked := x.call.MaxOutput; asked > 0 && asked <= each {
-		return 0
-	}
-	if own := x.pool.outputs[t.up.Name+"/"+t.grant.Model]; x.call.MaxOutput == 0 && own > 0 && own <= each {
+	each := x.outputCap / max(x.call.Choices, 1)
+	if own := x.pool.outputs[rungName(t.up.Name, t.grant.Model)]; x.call.MaxOutput > 0 || own > 0 && own <= each {
 		return 0
 	}
 	return each
@@ -337,7 +332,7 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	return answer, done
 }
 
-// headerOutputCap tells an agent that a cap was put into its call, or its own lowered.
+// headerOutputCap tells an agent that a cap was put into its call.
 const headerOutputCap = "X-Tba-Output-Cap"
 
 // answer puts what the agent should know on a good answer.
@@ -345,8 +340,8 @@ func (t *try) answer(resp *http.Response) {
 	x := t.x
 	incoming(resp.Header)
 	succeed(resp.Header, &t.grant, x.dialect, nil, time.Now())
-	if t.cut > 0 {
-		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cut, 10)}
+	if t.cap > 0 {
+		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
 	}
 	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
 }
