@@ -70,7 +70,7 @@ func (c *Client) accept(ctx context.Context, q *tbav1.LeaseRequest, m *tbav1.Lea
 		return nil, &DeniedError{
 			Reason: m.GetReason(), LimitName: m.GetLimitName(), Unit: m.GetLimitUnit(),
 			Limit: m.GetLimit(), Used: m.GetUsed(), Held: m.GetHeld(), Asked: m.GetAsked(),
-			ResetsAt: resetsAt(m), DecisionID: m.GetDecisionId(),
+			ResetsAt: resetsAt(m), Message: m.GetMessage(), DecisionID: m.GetDecisionId(),
 		}
 	case tbav1.LeaseStatus_DEFERRED:
 		wait := duration(m.GetRetryAfterMs())
@@ -81,7 +81,7 @@ func (c *Client) accept(ctx context.Context, q *tbav1.LeaseRequest, m *tbav1.Lea
 			RetryAfter: wait, Ticket: m.GetTicket(), Reason: m.GetReason(),
 			LimitName: m.GetLimitName(), Unit: m.GetLimitUnit(),
 			Limit: m.GetLimit(), Used: m.GetUsed(), Held: m.GetHeld(), Asked: m.GetAsked(),
-			ResetsAt: resetsAt(m), Delay: delay(m.GetRecommendedDelayMs()), DecisionID: m.GetDecisionId(),
+			ResetsAt: resetsAt(m), Message: m.GetMessage(), Delay: delay(m.GetRecommendedDelayMs()), DecisionID: m.GetDecisionId(),
 		}
 	}
 	return nil, fmt.Errorf("acquire lease: the arbiter answered with status %d, which this client does not know: update it", m.GetStatus())

@@ -10,8 +10,7 @@ import (
 // The zero value leaves it to the agent's class.
 type Priority int
 
-// Priorities, lowest first. PriorityLow reaches the arbiter as "low or unset",
-// so a class with a higher default keeps that default.
+// Priorities, lowest first.
 const (
 	PriorityDefault Priority = iota
 	PriorityLow

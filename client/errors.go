@@ -38,6 +38,8 @@ type DeniedError struct {
 	Limit, Used, Held, Asked int64
 	// ResetsAt is when the limit resets. Zero: never.
 	ResetsAt time.Time
+	// Message is the refusal in the arbiter's words: what, where, what to do.
+	Message string
 	// DecisionID is the key to the decision's record. Empty: not recorded.
 	DecisionID string
 }
@@ -68,6 +70,8 @@ type DeferredError struct {
 	LimitName, Unit          string
 	Limit, Used, Held, Asked int64
 	ResetsAt                 time.Time
+	// Message is the deferral in the arbiter's words.
+	Message string
 	// Delay is recommended before each call; without a ticket wait the larger of
 	// it and RetryAfter, never the sum.
 	Delay time.Duration

@@ -32,6 +32,8 @@ type Lease struct {
 	phase                Phase
 	replayed, local      bool
 
+	limits []LimitState
+
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -62,6 +64,9 @@ func newLease(ctx context.Context, c *Client, q *tbav1.LeaseRequest, m *tbav1.Le
 	l.outputTokens = max(l.tokens-input, 0)
 	if ms := m.GetStartByMs(); ms > 0 {
 		l.startBy = time.Now().Add(duration(ms))
+	}
+	for _, s := range m.GetLimits() {
+		l.limits = append(l.limits, limitState(s))
 	}
 	l.expires = sent.Add(ttl)
 	l.bear(ctx)
@@ -114,6 +119,12 @@ func (l *Lease) DecisionID() string { return l.decisionID }
 // ShadowDenied returns the reason why this would have been refused without
 // shadow mode. Empty: it would have been granted too.
 func (l *Lease) ShadowDenied() string { return l.shadowDenied }
+
+// Limits returns what was left on the way of the lease about a second before
+// the grant: the budget with the smallest part left, then the ceilings of its
+// model. nil: not asked for (Request.WantLimits), nothing is limited, or not
+// known yet.
+func (l *Lease) Limits() []LimitState { return l.limits }
 
 // Phase returns where the lease was when it was answered: past PhaseActive if
 // a repeated request found it ended.

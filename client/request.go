@@ -57,6 +57,11 @@ type Request struct {
 	// is left the answer is a *DeniedError with Reason "no_rung".
 	Except []string
 
+	// ServiceTier is the service tier that the call asks its provider for
+	// ("flex", "priority", ...), in the provider's word: the money held is priced
+	// in it. Empty: the standard one.
+	ServiceTier string
+
 	// Priority of the call. Zero: the default of the class.
 	Priority Priority
 	// MaxWait is how long the arbiter may hold the request while there is no
@@ -69,6 +74,11 @@ type Request struct {
 	Ticket []byte
 	// DeferredStart: the lease is born reserved, and begins with Lease.Activate.
 	DeferredStart bool
+	// NoStartDelay: the call goes out as soon as the lease is there. Excludes
+	// DeferredStart.
+	NoStartDelay bool
+	// WantLimits asks for Lease.Limits.
+	WantLimits bool
 	// DryRun decides and charges nothing; the lease it returns has ended.
 	DryRun bool
 }
@@ -126,7 +136,8 @@ func (r *Request) wire(deadline time.Time, hasDeadline bool) (*tbav1.LeaseReques
 		EstimatedTokens: int32(total), EstimatedOutputTokens: output, MinTokens: r.MinTokens,
 		PreferredProvider: r.Provider, Model: r.Model, Ladder: r.Ladder, Except: r.Except,
 		Priority: priority, MaxWaitMs: ms(r.MaxWait), DeadlineMs: ms(until),
-		Ticket: r.Ticket, DeferredStart: r.DeferredStart, DryRun: r.DryRun,
+		Ticket: r.Ticket, DeferredStart: r.DeferredStart, DryRun: r.DryRun, PriorityIsSet: priority != nil,
+		NoStartDelay: r.NoStartDelay, WantLimits: r.WantLimits, ServiceTier: r.ServiceTier,
 	}
 	if m.RequestId == "" {
 		m.RequestId = rand.Text()

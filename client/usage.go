@@ -32,6 +32,15 @@ type Usage struct {
 	Measured bool
 	// Estimated marks the figures as a guess of the caller: counted and flagged.
 	Estimated bool
+
+	// Model is the model that the answer names, ServiceTier its service tier, in
+	// the provider's words: the price is theirs. Empty, or unknown at the lease's
+	// provider: the lease's model, the standard tier.
+	Model, ServiceTier string
+	// LongestPrompt is the longest prompt of one step, in tokens, where the
+	// provider made several of one call: prices of long prompts are judged by it.
+	// 0: the whole prompt.
+	LongestPrompt int64
 }
 
 // Tokens returns the total: Total, or the sum of the parts when Total is 0.
@@ -59,6 +68,9 @@ type ProviderSignal struct {
 	// Dimension is what was throttled, if known: "rpm", "tpm", "rpd", "slots",
 	// "input_tpm" or "output_tpm".
 	Dimension string
+	// ModelOnly says that only the model that was called is meant. Without it
+	// OutcomeExhausted shuts every model of the provider.
+	ModelOnly bool
 }
 
 func (s *ProviderSignal) wire() *tbav1.ProviderSignal {
@@ -67,6 +79,7 @@ func (s *ProviderSignal) wire() *tbav1.ProviderSignal {
 	}
 	return &tbav1.ProviderSignal{
 		Status: int32(s.Status), RetryAfterMs: ms(s.RetryAfter), Headers: s.Headers, Code: s.Code, Dimension: s.Dimension,
+		ModelOnly: s.ModelOnly,
 	}
 }
 
@@ -92,6 +105,7 @@ func (r Report) wire(leaseID, pool string, token []byte) *tbav1.LeaseCommit {
 		LatencyMs: ms(r.Latency), FirstByteMs: ms(r.FirstByte),
 		ProviderSignal: r.Provider.wire(),
 		Estimated:      u.Estimated,
+		ServedModel:    u.Model, ServiceTier: u.ServiceTier, LongestPrompt: u.LongestPrompt,
 	}
 	if u.parts() || (u.Measured && u.Total == 0) {
 		m.HasUsage = true

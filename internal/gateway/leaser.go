@@ -46,6 +46,8 @@ type Ask struct {
 	// Ladder or Model says where the call may go; neither leaves the choice to the score. Except are rungs it must not be placed on.
 	Ladder, Model string
 	Except        []string
+	// Tier is the service tier that the call asks for, in the provider's word; what is held is priced in it.
+	Tier string
 	// Input and Output are the estimate, tokens.
 	Input, Output arbiter.Tokens
 	// Min allows a shorter answer when there is no room for the whole: Input and a part of Output. 0 allows none.
@@ -63,6 +65,8 @@ type Grant struct {
 	Status arbiter.Status
 	// Check says what refused, and with which figures, unless Granted.
 	Check arbiter.Check
+	// Message is the refusal in the words of an arbiter across the network; "" of one in this process.
+	Message string
 	// RetryAfter is the wait until there may be room; 0 unless Deferred.
 	RetryAfter time.Duration
 	// Lease is the lease of a Granted; nil otherwise.
@@ -97,8 +101,10 @@ type Report struct {
 	HasUsage bool
 	Usage    arbiter.Usage
 	Actual   arbiter.Tokens
-	// Model and Tier are what served according to the answer; "" when it does not say. The price is theirs.
+	// Model and Tier are what served according to the answer, the model as the policy names it; "" when it does not say. The price is theirs.
 	Model, Tier string
+	// Longest is the longest prompt of one step at the provider, tokens; 0: there was one step.
+	Longest arbiter.Tokens
 	// Estimated marks the figure as the gateway's guess.
 	Estimated bool
 	// Latency of the whole call and until the first byte of its answer; 0 is unknown.

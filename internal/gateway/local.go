@@ -22,7 +22,7 @@ func NewLocal(e *engine.Engine) *Local { return &Local{e, newOutlook(e.View)} }
 func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 	r := arbiter.Request{
 		Principal: a.Caller.Principal, Agent: a.Agent, Class: a.Class, Task: a.Task, Workflow: a.Workflow,
-		Ladder: a.Ladder, Model: a.Model, Except: a.Except, Priority: a.Priority,
+		Ladder: a.Ladder, Model: a.Model, Except: a.Except, Tier: a.Tier, Priority: a.Priority,
 		Input: a.Input, Output: a.Output, Min: a.Min, NoStartDelay: true, MaxWait: int64(a.MaxWait),
 	}
 	if a.Parent != "" {
@@ -62,6 +62,7 @@ type localLease struct {
 func (l *localLease) Commit(r Report) error {
 	c := arbiter.Commit{
 		Lease: l.id, Principal: l.principal, HasUsage: r.HasUsage, Usage: r.Usage, HasActual: !r.HasUsage && r.Actual > 0, Actual: r.Actual,
+		Model: r.Model, Tier: r.Tier, Longest: r.Longest,
 		Estimated: r.Estimated, Outcome: r.Outcome, Latency: int64(r.Latency), FirstByte: int64(r.FirstByte), Signal: r.Signal,
 	}
 	_, err := l.engine.Start(engine.Op{Pool: l.pool, Command: &c, Token: l.token})

@@ -37,17 +37,8 @@ type glances struct {
 
 // glance is one look. Immutable.
 type glance struct {
-	budgets map[budgetName][]arbiter.Check // limited ones; tokens and money
-	kinds   uint                           // bit per kind that budgets has
-	rungs   map[rung][]provider.Limit
-}
-
-type rung struct{ provider, model string }
-
-type budgetName struct {
-	kind   arbiter.NodeKind
-	parent string // a model's provider
-	name   string
+	*arbiter.Outlook
+	limits map[arbiter.Rung][]provider.Limit
 }
 
 func newOutlook(view func(context.Context, string, func(*arbiter.State) error) error) *outlook {
@@ -79,50 +70,31 @@ func (o *outlook) freshen(pool string) *glances {
 }
 
 func (o *outlook) look(ctx context.Context, pool string) (*glance, error) {
-	g := &glance{budgets: map[budgetName][]arbiter.Check{}, rungs: map[rung][]provider.Limit{}}
-	err := o.view(ctx, pool, func(s *arbiter.State) error {
-		s.EachBudget(0, func(r *arbiter.BudgetRow) {
-			name := budgetName{r.Kind, r.Parent, r.Name}
-			if r.Limit == arbiter.Unlimited || r.Shadowed || len(g.budgets) >= outlookRows && r.Kind > arbiter.KindClass {
-				return
-			}
-			g.kinds |= 1 << r.Kind
-			g.budgets[name] = append(g.budgets[name], arbiter.Check{
-				ScopeKind: r.Kind, Scope: r.Name, Unit: r.Unit, Limit: r.Limit, Used: r.Spent + r.Assumed, Held: r.Held, ResetsAt: r.Bounds.End,
-			})
-		}, arbiter.KindGlobal, arbiter.KindProvider, arbiter.KindModel, arbiter.KindClass, arbiter.KindAgent, arbiter.KindWorkflow, arbiter.KindTask)
-		for _, r := range s.RungRows() {
-			name := rung{r.Provider, r.Model}
-			for i := range r.Gauges {
-				g.rungs[name] = tighten(g.rungs[name], &r.Gauges[i])
-			}
-		}
+	g := &glance{limits: map[arbiter.Rung][]provider.Limit{}}
+	if err := o.view(ctx, pool, func(s *arbiter.State) error {
+		g.Outlook = s.Outlook(outlookRows)
 		return nil
-	})
-	return g, err
+	}); err != nil {
+		return nil, err
+	}
+	for rung, ceilings := range g.Ceilings {
+		for i := range ceilings {
+			g.limits[rung] = append(g.limits[rung], limitOf(&ceilings[i]))
+		}
+	}
+	return g, nil
 }
 
-// tighten adds a ceiling to the limits of a rung; of two of one dimension, a provider's and a model's, the one with less left stays.
-func tighten(list []provider.Limit, g *arbiter.GaugeRow) []provider.Limit {
-	if g.Shadowed || g.Dim == arbiter.DimSlots {
-		return list
-	}
-	l := provider.Limit{Dim: g.Dim, Per: time.Minute, Limit: g.Ceiling, Remaining: max(g.Ceiling-g.Used-g.Held, 0), HasReset: true}
+// limitOf is a ceiling as limit headers state it.
+func limitOf(g *arbiter.GaugeRow) provider.Limit {
+	l := provider.Limit{Dim: g.Dim, Per: time.Minute, Limit: g.Ceiling, Remaining: g.Left(), HasReset: true}
 	switch {
 	case g.Dim == arbiter.DimRPD:
 		l.Per, l.HasReset = 24*time.Hour, false
 	case g.Used+g.Held > 0: // a window is whole again when its last charge has left it
 		l.Reset = time.Minute
 	}
-	for i := range list {
-		if list[i].Dim == l.Dim {
-			if l.Remaining < list[i].Remaining {
-				list[i] = l
-			}
-			return list
-		}
-	}
-	return append(list, l)
+	return l
 }
 
 // of is what the last look saw on the path of a lease for model at a provider: the budget with the smallest part left, and the ceilings of its rung.
@@ -131,21 +103,6 @@ func (g *glances) of(a *Ask, at, model string) (tightest *arbiter.Check, limits 
 	if seen == nil {
 		return nil, nil
 	}
-	least := 2.0
-	for _, name := range [...]budgetName{
-		{kind: arbiter.KindGlobal}, {arbiter.KindProvider, "", at}, {arbiter.KindModel, at, model}, {arbiter.KindClass, "", a.Class},
-		{arbiter.KindAgent, "", a.Agent}, {arbiter.KindWorkflow, "", a.Workflow}, {arbiter.KindTask, "", a.Task},
-	} {
-		if seen.kinds&(1<<name.kind) == 0 {
-			continue
-		}
-		budgets := seen.budgets[name]
-		for i := range budgets {
-			c := &budgets[i]
-			if left := float64(c.Limit-c.Used-c.Held) / float64(max(c.Limit, 1)); left < least {
-				least, tightest = left, c
-			}
-		}
-	}
-	return tightest, seen.rungs[rung{at, model}]
+	route := arbiter.Route{Rung: arbiter.Rung{Provider: at, Model: model}, Class: a.Class, Agent: a.Agent, Workflow: a.Workflow, Task: a.Task}
+	return seen.Tightest(&route), seen.limits[route.Rung]
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/client"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // DefaultRemoteClients is how many agents' credentials a Remote keeps a session for.
@@ -162,8 +163,8 @@ func (r *Remote) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 	l, err := t.c.Acquire(ctx, client.Request{
 		ID: a.RequestID, AgentID: a.Agent, Class: a.Class, Pool: a.Pool, Task: a.Task, Workflow: a.Workflow, Parent: a.Parent,
 		InputTokens: int64(a.Input), OutputTokens: int64(a.Output), MinTokens: int64(a.Min),
-		Ladder: a.Ladder, Model: a.Model, Except: a.Except, Priority: toPriority(a.Priority),
-		MaxWait: wait, Deadline: a.Deadline, Ticket: a.Ticket,
+		Ladder: a.Ladder, Model: a.Model, Except: a.Except, ServiceTier: a.Tier, Priority: toPriority(a.Priority),
+		MaxWait: wait, Deadline: a.Deadline, Ticket: a.Ticket, NoStartDelay: true, WantLimits: true,
 	})
 	waited := time.Since(began)
 	if err != nil {
@@ -180,6 +181,9 @@ func (r *Remote) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 		Output: arbiter.Tokens(l.OutputTokens()), Input: arbiter.Tokens(l.Tokens() - l.OutputTokens()), TTL: l.TTL(),
 		Level: arbiter.Level(l.Level()), DelayMS: toMillis(l.Delay()), Decision: l.DecisionID(), Waited: waited,
 		Check: arbiter.Check{Reason: reasons[l.ShadowDenied()]},
+	}
+	if len(l.Limits()) > 0 {
+		g.Figures = sync.OnceValues(func() (*arbiter.Check, []provider.Limit) { return toFigures(l.Limits()) })
 	}
 	if l.Replayed() {
 		g.Flags |= arbiter.FlagRepeat
@@ -252,12 +256,12 @@ func toVerdict(err error) (g Grant, ok bool) {
 	switch {
 	case errors.As(err, &no):
 		return Grant{
-			Status: arbiter.Denied, Decision: no.DecisionID,
+			Status: arbiter.Denied, Decision: no.DecisionID, Message: no.Message,
 			Check: toCheck(no.Reason, no.LimitName, no.Unit, no.Limit, no.Used, no.Held, no.Asked, no.ResetsAt),
 		}, true
 	case errors.As(err, &later):
 		return Grant{
-			Status: arbiter.Deferred, Decision: later.DecisionID, RetryAfter: later.RetryAfter, Ticket: later.Ticket, DelayMS: toMillis(later.Delay),
+			Status: arbiter.Deferred, Decision: later.DecisionID, Message: later.Message, RetryAfter: later.RetryAfter, Ticket: later.Ticket, DelayMS: toMillis(later.Delay),
 			Check: toCheck(later.Reason, later.LimitName, later.Unit, later.Limit, later.Used, later.Held, later.Asked, later.ResetsAt),
 		}, true
 	}

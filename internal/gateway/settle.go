@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -71,7 +72,7 @@ func (t *try) bill(o arbiter.Outcome) Report {
 	}
 	if m.HasUsage && m.Complete {
 		x.g.learned.observe(x, &m.Usage)
-		return Report{Outcome: o, HasUsage: true, Usage: m.Usage.Usage, Model: m.Usage.Model, Tier: m.Usage.Tier}
+		return t.served(Report{Outcome: o, HasUsage: true, Usage: m.Usage.Usage}, &m.Usage)
 	}
 	r := t.guess(o)
 	if m.HasUsage { // the last that was seen, by kind; what is missing is guessed
@@ -81,7 +82,15 @@ func (t *try) bill(o arbiter.Outcome) Report {
 		}
 	}
 	r.Usage.Output = max(r.Usage.Output, arbiter.Tokens(provider.EstimateText(m.TextBytes)))
-	r.Model, r.Tier = m.Usage.Model, m.Usage.Tier
+	return t.served(r, &m.Usage)
+}
+
+// served puts into a report who answered, by the name that the policy has for it: an answer names models with a date or by an alias.
+func (t *try) served(r Report, u *provider.Usage) Report {
+	r.Tier, r.Longest = u.Tier, u.Longest
+	if r.Model = strings.TrimPrefix(u.Model, "models/"); r.Model != "" && r.Model != t.grant.Model {
+		r.Model, _ = t.x.pool.ModelID(t.grant.Provider, r.Model) // "" is the lease's
+	}
 	return r
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/client"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // The words of the wire back into the arbiter's own numbers.
@@ -57,7 +58,37 @@ func toCheck(reason, name, unit string, limit, used, held, asked int64, resets t
 	return c
 }
 
-// toPriority is a bounded priority for a request. LOW reaches the arbiter as the class's default: the published wire cannot tell them apart.
+// dims are the dimensions of ceilings by their wire words.
+var dims = func() map[string]arbiter.Dim {
+	m := map[string]arbiter.Dim{}
+	for _, d := range [...]arbiter.Dim{arbiter.DimRPM, arbiter.DimTPM, arbiter.DimInputTPM, arbiter.DimOutputTPM, arbiter.DimRPD} {
+		m[d.String()] = d
+	}
+	return m
+}()
+
+// toFigures are the limits of a grant as [Grant.Figures] tells them.
+func toFigures(list []client.LimitState) (tightest *arbiter.Check, limits []provider.Limit) {
+	for i := range list {
+		s := &list[i]
+		dim, ceiling := dims[s.Name]
+		if !ceiling {
+			if tightest == nil {
+				c := toCheck("", s.Name, s.Unit, s.Limit, s.Used, s.Held, 0, s.ResetsAt)
+				tightest = &c
+			}
+			continue
+		}
+		l := provider.Limit{Dim: dim, Per: time.Minute, Limit: s.Limit, Remaining: max(s.Limit-s.Used-s.Held, 0), Reset: s.Reset, HasReset: s.HasReset}
+		if dim == arbiter.DimRPD {
+			l.Per = 24 * time.Hour
+		}
+		limits = append(limits, l)
+	}
+	return tightest, limits
+}
+
+// toPriority is a bounded priority for a request.
 func toPriority(p arbiter.Priority) client.Priority {
 	if p == arbiter.ClassPriority {
 		return client.PriorityDefault
@@ -78,8 +109,9 @@ func toReport(r Report) client.Report {
 	} else {
 		out.Usage = client.Usage{Total: int64(r.Actual), Estimated: r.Estimated}
 	}
+	out.Usage.Model, out.Usage.ServiceTier, out.Usage.LongestPrompt = r.Model, r.Tier, int64(r.Longest)
 	if s := r.Signal; s != (arbiter.ProviderSignal{}) {
-		out.Provider = &client.ProviderSignal{Status: int(s.Status), RetryAfter: time.Duration(s.RetryAfter), Dimension: s.Dim.String()}
+		out.Provider = &client.ProviderSignal{Status: int(s.Status), RetryAfter: time.Duration(s.RetryAfter), Dimension: s.Dim.String(), ModelOnly: s.ModelOnly}
 	}
 	return out
 }

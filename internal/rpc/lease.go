@@ -29,7 +29,7 @@ func (s *Server) requestOp(m *tbav1.LeaseRequest, c *identity.Caller, r *arbiter
 		return engine.Op{}, err
 	}
 	var policy *arbiter.Policy
-	if m.GetPriority() > tbav1.Priority_LOW || c.HasCeiling {
+	if asksPriority(m) || c.HasCeiling {
 		if policy, err = s.policy(pool); err != nil {
 			return engine.Op{}, err
 		}
@@ -58,13 +58,22 @@ func leasePool(c *identity.Caller, asked string, token []byte) (string, *arbiter
 	return c.PoolFor(asked)
 }
 
-func commitOp(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) (engine.Op, *arbiter.Error) {
+func (s *Server) commitOp(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) (engine.Op, *arbiter.Error) {
 	pool, err := leasePool(c, m.GetPool(), m.GetLeaseToken())
 	if err != nil {
 		return engine.Op{}, err
 	}
 	if err := toCommit(m, c, cmd); err != nil {
 		return engine.Op{}, err
+	}
+	if cmd.Model != "" { // as the answer has it: with a date, an alias
+		in := pool
+		if in == "" {
+			in = s.engine.TokenPool(m.GetLeaseToken())
+		}
+		if name, err := s.models(in, "", cmd.Model); err == nil {
+			cmd.Model = name
+		}
 	}
 	return engine.Op{Pool: pool, Command: cmd, Token: m.GetLeaseToken()}, nil
 }
@@ -125,12 +134,12 @@ func (s *arbiterService) RequestLease(ctx context.Context, m *tbav1.LeaseRequest
 	if fault != nil {
 		return nil, toStatus(s.refused(fault))
 	}
-	return s.leaseResponse(new(tbav1.LeaseResponse), &out, op.Pool, m.GetModel()), nil
+	return s.leaseResponse(new(tbav1.LeaseResponse), &out, op.Pool, m.GetModel(), routeOf(m)), nil
 }
 
 // settleAndRequest answers each commit on its own, whatever becomes of the request.
 func (s *arbiterService) settleAndRequest(ctx context.Context, m *tbav1.LeaseRequest, op engine.Op, c *identity.Caller) (*tbav1.LeaseResponse, error) {
-	g, ops, places := newSettling(m, c)
+	g, ops, places := s.newSettling(m, c)
 	g.pool, g.left = op.Pool, len(ops)+1
 	places = append(places, len(g.commits))
 	replies := s.engine.DoAll(ctx, append(ops, op))
@@ -148,9 +157,12 @@ func pressureOf(o *engine.Outcome) pressure {
 	return pressure{level: tbav1.BackpressureSignal_Level(o.Level), delay: o.DelayMS}
 }
 
-// leaseResponse writes an outcome into an empty m.
-func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, model string) *tbav1.LeaseResponse {
+// leaseResponse writes an outcome into an empty m. route is nil when no limits are wanted.
+func (s *Server) leaseResponse(m *tbav1.LeaseResponse, o *engine.Outcome, pool, model string, route *arbiter.Route) *tbav1.LeaseResponse {
 	toResponse(m, &o.Answer, o.Now, pressureOf(o))
+	if route != nil {
+		s.addLimits(m, o, pool, route)
+	}
 	if o.Answer.Status != arbiter.Granted && o.Answer.Check.Reason == arbiter.ReasonUnpricedModel {
 		m.Message = s.unpriced(pool, cmp.Or(model, o.Answer.Check.Scope))
 	}
@@ -218,7 +230,7 @@ func do[I, O any](ctx context.Context, s *arbiterService, m I, translate func(I,
 // CommitLease ends a lease with what was used.
 func (s *arbiterService) CommitLease(ctx context.Context, m *tbav1.LeaseCommit) (*tbav1.CommitResponse, error) {
 	return do(ctx, s, m, func(m *tbav1.LeaseCommit, c *identity.Caller) (engine.Op, *arbiter.Error) {
-		return commitOp(m, c, new(arbiter.Commit))
+		return s.commitOp(m, c, new(arbiter.Commit))
 	}, func(o *engine.Outcome) *tbav1.CommitResponse { return commitResponse(new(tbav1.CommitResponse), o) })
 }
 

@@ -29,7 +29,7 @@ func (x *session) answer(out *framesOut, scratch *answers, c *sessionCall, r *en
 	switch c.kind {
 	case fieldRequest:
 		scratch.lease.Reset()
-		return out.add(c.frame, fieldRequest, x.leaseResponse(&scratch.lease, &r.Outcome, c.pool, c.model))
+		return out.add(c.frame, fieldRequest, x.leaseResponse(&scratch.lease, &r.Outcome, c.pool, c.model, c.route))
 	case fieldCommit:
 		scratch.commit.Reset()
 		return out.add(c.frame, fieldCommit, commitResponse(&scratch.commit, &r.Outcome))

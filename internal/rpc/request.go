@@ -23,6 +23,7 @@ func checkRequest(m *tbav1.LeaseRequest) *arbiter.Error {
 		checkID("pool", m.GetPool()),
 		checkModel("model", m.GetModel()),
 		checkID("ladder", m.GetLadder()),
+		checkID("service_tier", m.GetServiceTier()),
 		checkDuration("max_wait_ms", m.GetMaxWaitMs(), maxWaitMS),
 		checkDuration("deadline_ms", m.GetDeadlineMs(), maxHoldMS),
 		checkBytes("ticket", len(m.GetTicket()), maxToken),
@@ -43,6 +44,8 @@ func checkRequest(m *tbav1.LeaseRequest) *arbiter.Error {
 		return invalid("min_tokens", "bad_amount", "%d is above estimated_tokens %d: lower it, or leave it 0 to take all or nothing", m.GetMinTokens(), estimate)
 	case m.GetPriority() < 0 || m.GetPriority() > tbav1.Priority_CRITICAL:
 		return invalid("priority", "unknown_priority", "%d is none of LOW 0, MEDIUM 1, HIGH 2, CRITICAL 3", m.GetPriority())
+	case m.GetNoStartDelay() && m.GetDeferredStart():
+		return invalid("no_start_delay", "two_starts", "it and deferred_start exclude each other: a call begins at once or later")
 	case m.GetModel() != "" && m.GetLadder() != "":
 		return invalid("ladder", "ladder_and_model", "%q and model %q exclude each other: send one", m.GetLadder(), m.GetModel())
 	case len(m.GetSettle()) > maxSettle:
@@ -61,10 +64,11 @@ func toRequest(m *tbav1.LeaseRequest, c *identity.Caller, policy *arbiter.Policy
 		Principal: c.Principal,
 		Agent:     m.GetAgentId(), Class: class, Task: m.GetTaskId(), Workflow: m.GetWorkflowId(),
 		Provider: m.GetPreferredProvider(), Model: m.GetModel(), Ladder: m.GetLadder(), Except: m.GetExcept(),
+		Tier:     m.GetServiceTier(),
 		Priority: arbiter.Priority(m.GetPriority()),
 		Min:      arbiter.Tokens(m.GetMinTokens()),
-		Deferred: m.GetDeferredStart(),
-		MaxWait:  m.GetMaxWaitMs() * nanosPerMilli,
+		Deferred: m.GetDeferredStart(), NoStartDelay: m.GetNoStartDelay(),
+		MaxWait: m.GetMaxWaitMs() * nanosPerMilli,
 	}
 	estimate := arbiter.Tokens(max(m.GetEstimatedTokens(), 1))
 	r.Output, r.Undivided = estimate, true
@@ -80,20 +84,26 @@ func toRequest(m *tbav1.LeaseRequest, c *identity.Caller, policy *arbiter.Policy
 	}
 	// The fingerprint is of what was asked, so that a changed class default does not make a repeat another request.
 	r.Fingerprint = r.Sum()
-	r.Priority = priorityFor(m.GetPriority(), class, c, policy)
+	r.Priority = priorityFor(m, class, c, policy)
 	return nil
 }
 
-// priorityFor bounds the asked priority by class and credential. LOW counts as unset: a published client cannot tell them apart.
-func priorityFor(asked tbav1.Priority, class string, c *identity.Caller, policy *arbiter.Policy) arbiter.Priority {
+// asksPriority reports whether a request names a priority. LOW alone counts as unset: a published client cannot tell them apart.
+func asksPriority(m *tbav1.LeaseRequest) bool {
+	return m.GetPriority() > tbav1.Priority_LOW || m.Priority != nil && m.GetPriorityIsSet()
+}
+
+// priorityFor bounds the asked priority by class and credential.
+func priorityFor(m *tbav1.LeaseRequest, class string, c *identity.Caller, policy *arbiter.Policy) arbiter.Priority {
 	want := arbiter.ClassPriority
-	if asked > tbav1.Priority_LOW {
-		want = arbiter.Priority(asked)
+	if asksPriority(m) {
+		want = arbiter.Priority(m.GetPriority())
 	}
 	return c.PriorityIn(policy, class, want)
 }
 
-// toCommit translates and checks a commit; its token is the caller's to verify.
+// toCommit translates and checks a commit; its token is the caller's to verify. What served is not checked: it is only looked up, and a bill
+// must not be lost for an odd name.
 func toCommit(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) *arbiter.Error {
 	id, err := parseLease("lease_id", m.GetLeaseId())
 	if err != nil {
@@ -101,6 +111,7 @@ func toCommit(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) *ar
 	}
 	if err := firstError(
 		checkAmount("actual_tokens", m.GetActualTokens()),
+		checkAmount("longest_prompt", m.GetLongestPrompt()),
 		checkDuration("latency_ms", m.GetLatencyMs(), maxDayMS),
 		checkDuration("first_byte_ms", m.GetFirstByteMs(), maxDayMS),
 		checkBytes("lease_token", len(m.GetLeaseToken()), maxToken),
@@ -112,6 +123,7 @@ func toCommit(m *tbav1.LeaseCommit, c *identity.Caller, cmd *arbiter.Commit) *ar
 		Lease: id, Principal: c.Principal,
 		HasUsage: m.GetHasUsage(), HasActual: m.ActualTokens != nil,
 		Actual: arbiter.Tokens(m.GetActualTokens()), Estimated: m.GetEstimated(),
+		Model: m.GetServedModel(), Tier: m.GetServiceTier(), Longest: arbiter.Tokens(m.GetLongestPrompt()),
 		Latency: m.GetLatencyMs() * nanosPerMilli, FirstByte: m.GetFirstByteMs() * nanosPerMilli,
 	}
 	if m.GetHasUsage() {
@@ -239,7 +251,7 @@ func toOutcome(o tbav1.LeaseCommit_Outcome, s *tbav1.ProviderSignal) (arbiter.Ou
 	); err != nil {
 		return 0, signal, err
 	}
-	signal = arbiter.ProviderSignal{Status: s.GetStatus(), Dim: dim, RetryAfter: s.GetRetryAfterMs() * nanosPerMilli}
+	signal = arbiter.ProviderSignal{Status: s.GetStatus(), Dim: dim, RetryAfter: s.GetRetryAfterMs() * nanosPerMilli, ModelOnly: s.GetModelOnly()}
 	if signal.RetryAfter == 0 && len(s.GetHeaders()) > 0 {
 		signal.RetryAfter = int64(waitInHeaders(s.GetHeaders()))
 	}

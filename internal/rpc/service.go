@@ -88,6 +88,7 @@ type Server struct {
 	connectErrors *connect.ErrorWriter
 	policies      sync.Map // pool → *knownPolicy
 	signals       sync.Map // pool → *atomic.Pointer[signal]
+	outlooks      sync.Map // pool → *outlook
 
 	arbiter arbiterService
 	admin   adminService

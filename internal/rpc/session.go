@@ -70,6 +70,7 @@ type sessionCall struct {
 	kind  protowire.Number // field of the call, and of its answer
 	pool  string
 	model string
+	route *arbiter.Route // of a request that wants its limits
 	lease arbiter.LeaseID
 	group *settling // of a request with commits that ride on it
 	place int       // in the group; its last is the request
@@ -254,7 +255,7 @@ func (x *session) translate(f *frameIn, call *sessionCall) (op engine.Op, ok boo
 			return op, false, err
 		}
 		x.requests = append(x.requests, arbiter.Request{})
-		call.model = x.request.GetModel()
+		call.model, call.route = x.request.GetModel(), routeOf(&x.request)
 		op, err = x.requestOp(&x.request, x.caller, &x.requests[len(x.requests)-1])
 	case fieldCommit:
 		if err := decode(f, &x.commit); err != nil {
@@ -262,7 +263,7 @@ func (x *session) translate(f *frameIn, call *sessionCall) (op engine.Op, ok boo
 		}
 		x.commits = append(x.commits, arbiter.Commit{})
 		cmd := &x.commits[len(x.commits)-1]
-		op, err = commitOp(&x.commit, x.caller, cmd)
+		op, err = x.commitOp(&x.commit, x.caller, cmd)
 		call.lease = cmd.Lease
 	case fieldRelease:
 		m, cmd := new(tbav1.LeaseRelease), new(arbiter.Release)

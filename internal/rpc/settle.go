@@ -14,18 +14,19 @@ import (
 type settling struct {
 	frame       uint64 // of a session
 	pool, model string
+	route       *arbiter.Route
 	commits     []*tbav1.SettledCommit
 	left        int // answers that have not come
 	request     engine.Reply
 }
 
 // newSettling returns a group and the commits' ops, with the place of each. A commit that is malformed is answered in the group already.
-func newSettling(m *tbav1.LeaseRequest, c *identity.Caller) (g *settling, ops []engine.Op, places []int) {
-	g = &settling{model: m.GetModel(), commits: make([]*tbav1.SettledCommit, len(m.GetSettle()))}
+func (s *Server) newSettling(m *tbav1.LeaseRequest, c *identity.Caller) (g *settling, ops []engine.Op, places []int) {
+	g = &settling{model: m.GetModel(), route: routeOf(m), commits: make([]*tbav1.SettledCommit, len(m.GetSettle()))}
 	ops, places = make([]engine.Op, 0, len(g.commits)+1), make([]int, 0, len(g.commits)+1)
 	for i, commit := range m.GetSettle() {
 		g.commits[i] = &tbav1.SettledCommit{LeaseId: commit.GetLeaseId()}
-		op, err := commitOp(commit, c, new(arbiter.Commit))
+		op, err := s.commitOp(commit, c, new(arbiter.Commit))
 		if err != nil {
 			g.commits[i].Outcome = &tbav1.SettledCommit_Error{Error: toFrame(err)}
 			continue
@@ -55,7 +56,7 @@ func (g *settling) response(s *Server) (*tbav1.LeaseResponse, error) {
 	if err := g.request.Err; err != nil {
 		return nil, s.refused(err)
 	}
-	out := s.leaseResponse(new(tbav1.LeaseResponse), &g.request.Outcome, g.pool, g.model)
+	out := s.leaseResponse(new(tbav1.LeaseResponse), &g.request.Outcome, g.pool, g.model, g.route)
 	out.Settled = g.commits
 	return out, nil
 }
@@ -72,7 +73,7 @@ func (g *settling) answer(s *Server) (id uint64, field protowire.Number, m proto
 // queueSettling puts the commits that ride on a request and the request itself among the ops that go to the engine: each is counted as open
 // and CANCEL reaches the request as any other.
 func (x *session) queueSettling(call sessionCall, op engine.Op) *arbiter.Error {
-	g, ops, places := newSettling(&x.request, x.caller)
+	g, ops, places := x.newSettling(&x.request, x.caller)
 	g.frame, g.pool, g.left = call.frame, op.Pool, len(ops)+1
 	call.group, call.place = g, len(g.commits)
 	tag, err := x.enter(call, op.MaxWait > 0)

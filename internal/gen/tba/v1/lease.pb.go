@@ -27,7 +27,7 @@ type Priority int32
 
 const (
 	// Background work, shed first. Published clients cannot tell it from unset,
-	// so LOW means: the default of the class.
+	// so without priority_is_set LOW means: the default of the class.
 	Priority_LOW Priority = 0
 	// Ordinary work.
 	Priority_MEDIUM Priority = 1
@@ -207,7 +207,7 @@ func (x LeaseCommit_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LeaseCommit_Outcome.Descriptor instead.
 func (LeaseCommit_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{6, 0}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{7, 0}
 }
 
 // What happened.
@@ -272,7 +272,7 @@ func (x CommitResponse_Result) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CommitResponse_Result.Descriptor instead.
 func (CommitResponse_Result) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{7, 0}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{8, 0}
 }
 
 // What was unusual about it.
@@ -337,7 +337,7 @@ func (x CommitResponse_Flag) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CommitResponse_Flag.Descriptor instead.
 func (CommitResponse_Flag) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{7, 1}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{8, 1}
 }
 
 // What happened.
@@ -398,7 +398,7 @@ func (x ReleaseResponse_Result) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ReleaseResponse_Result.Descriptor instead.
 func (ReleaseResponse_Result) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{9, 0}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{10, 0}
 }
 
 // What happened.
@@ -455,7 +455,7 @@ func (x SignalLeaseRequest_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SignalLeaseRequest_Kind.Descriptor instead.
 func (SignalLeaseRequest_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{12, 0}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // Where a lease is in its life.
@@ -532,7 +532,7 @@ func (x Lease_Phase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Lease_Phase.Descriptor instead.
 func (Lease_Phase) EnumDescriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{14, 0}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // LeaseRequest asks for leave to make one call to a provider.
@@ -547,7 +547,8 @@ type LeaseRequest struct {
 	EstimatedTokens int32 `protobuf:"varint,3,opt,name=estimated_tokens,json=estimatedTokens,proto3" json:"estimated_tokens,omitempty"`
 	// Provider that gets a bonus in the choice. Empty: none.
 	PreferredProvider string `protobuf:"bytes,4,opt,name=preferred_provider,json=preferredProvider,proto3" json:"preferred_provider,omitempty"`
-	// Priority of this request. Absent or LOW: the default of the class.
+	// Priority of this request. Absent, or LOW without priority_is_set: the
+	// default of the class.
 	Priority *Priority `protobuf:"varint,5,opt,name=priority,proto3,enum=tba.v1.Priority,oneof" json:"priority,omitempty"`
 	// Task the call belongs to. Empty: none, so no task budget applies.
 	TaskId string `protobuf:"bytes,6,opt,name=task_id,json=taskId,proto3" json:"task_id,omitempty"`
@@ -592,7 +593,18 @@ type LeaseRequest struct {
 	// "provider/model", e.g. those that were tried already. Unknown ones are
 	// ignored; when none is left the answer is DENIED, reason "no_rung". At most
 	// 64.
-	Except        []string `protobuf:"bytes,30,rep,name=except,proto3" json:"except,omitempty"`
+	Except []string `protobuf:"bytes,30,rep,name=except,proto3" json:"except,omitempty"`
+	// True: the call goes out as soon as the answer is there, so the lease dates
+	// from the grant and start_by_ms is 0. Excludes deferred_start.
+	NoStartDelay bool `protobuf:"varint,31,opt,name=no_start_delay,json=noStartDelay,proto3" json:"no_start_delay,omitempty"`
+	// True: priority means what it says, LOW too.
+	PriorityIsSet bool `protobuf:"varint,32,opt,name=priority_is_set,json=priorityIsSet,proto3" json:"priority_is_set,omitempty"`
+	// True: LeaseResponse.limits is wanted.
+	WantLimits bool `protobuf:"varint,33,opt,name=want_limits,json=wantLimits,proto3" json:"want_limits,omitempty"`
+	// Service tier that the call asks its provider for ("flex", "priority", ...),
+	// in the provider's word: the money held is priced in it. Empty: the standard
+	// one.
+	ServiceTier   string `protobuf:"bytes,34,opt,name=service_tier,json=serviceTier,proto3" json:"service_tier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +786,34 @@ func (x *LeaseRequest) GetExcept() []string {
 	return nil
 }
 
+func (x *LeaseRequest) GetNoStartDelay() bool {
+	if x != nil {
+		return x.NoStartDelay
+	}
+	return false
+}
+
+func (x *LeaseRequest) GetPriorityIsSet() bool {
+	if x != nil {
+		return x.PriorityIsSet
+	}
+	return false
+}
+
+func (x *LeaseRequest) GetWantLimits() bool {
+	if x != nil {
+		return x.WantLimits
+	}
+	return false
+}
+
+func (x *LeaseRequest) GetServiceTier() string {
+	if x != nil {
+		return x.ServiceTier
+	}
+	return ""
+}
+
 // LeaseResponse is the decision. DEFERRED and DENIED consume nothing.
 type LeaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -839,7 +879,11 @@ type LeaseResponse struct {
 	Replayed bool `protobuf:"varint,36,opt,name=replayed,proto3" json:"replayed,omitempty"`
 	// The refusal in words: what, where, with which figures, what to do. Empty:
 	// GRANTED.
-	Message       string `protobuf:"bytes,37,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,37,opt,name=message,proto3" json:"message,omitempty"`
+	// GRANTED with want_limits: what is left on the way of the lease, as of about
+	// a second ago: the budget with the smallest part left, then the ceilings of
+	// the rung. Empty: nothing is limited, or not known yet.
+	Limits        []*LimitState `protobuf:"bytes,38,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1070,6 +1114,115 @@ func (x *LeaseResponse) GetMessage() string {
 	return ""
 }
 
+func (x *LeaseResponse) GetLimits() []*LimitState {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// LimitState is how far a budget or a ceiling is used.
+type LimitState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name as in Admin.ListBudgets of a budget; of a ceiling its dimension:
+	// "rpm", "tpm", "input_tpm", "output_tpm" or "rpd".
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// "tokens", "nano_usd" or "requests".
+	Unit string `protobuf:"bytes,2,opt,name=unit,proto3" json:"unit,omitempty"`
+	// The limit.
+	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Spent and assumed (budgets) or in the window (ceilings).
+	Used int64 `protobuf:"varint,4,opt,name=used,proto3" json:"used,omitempty"`
+	// Held by running leases.
+	Held int64 `protobuf:"varint,5,opt,name=held,proto3" json:"held,omitempty"`
+	// When a budget resets. Absent: never, or it is a ceiling.
+	ResetsAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=resets_at,json=resetsAt,proto3" json:"resets_at,omitempty"`
+	// Time until a ceiling is whole again without further calls. Absent: not
+	// known, or it is a budget.
+	ResetMs       *int64 `protobuf:"varint,7,opt,name=reset_ms,json=resetMs,proto3,oneof" json:"reset_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitState) Reset() {
+	*x = LimitState{}
+	mi := &file_tba_v1_lease_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitState) ProtoMessage() {}
+
+func (x *LimitState) ProtoReflect() protoreflect.Message {
+	mi := &file_tba_v1_lease_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitState.ProtoReflect.Descriptor instead.
+func (*LimitState) Descriptor() ([]byte, []int) {
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *LimitState) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *LimitState) GetUnit() string {
+	if x != nil {
+		return x.Unit
+	}
+	return ""
+}
+
+func (x *LimitState) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *LimitState) GetUsed() int64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *LimitState) GetHeld() int64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *LimitState) GetResetsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ResetsAt
+	}
+	return nil
+}
+
+func (x *LimitState) GetResetMs() int64 {
+	if x != nil && x.ResetMs != nil {
+		return *x.ResetMs
+	}
+	return 0
+}
+
 // SettledCommit answers one commit that rode on a request.
 type SettledCommit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1088,7 +1241,7 @@ type SettledCommit struct {
 
 func (x *SettledCommit) Reset() {
 	*x = SettledCommit{}
-	mi := &file_tba_v1_lease_proto_msgTypes[2]
+	mi := &file_tba_v1_lease_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1100,7 +1253,7 @@ func (x *SettledCommit) String() string {
 func (*SettledCommit) ProtoMessage() {}
 
 func (x *SettledCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[2]
+	mi := &file_tba_v1_lease_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1113,7 +1266,7 @@ func (x *SettledCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettledCommit.ProtoReflect.Descriptor instead.
 func (*SettledCommit) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{2}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SettledCommit) GetLeaseId() string {
@@ -1184,7 +1337,7 @@ type RequestError struct {
 
 func (x *RequestError) Reset() {
 	*x = RequestError{}
-	mi := &file_tba_v1_lease_proto_msgTypes[3]
+	mi := &file_tba_v1_lease_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1349,7 @@ func (x *RequestError) String() string {
 func (*RequestError) ProtoMessage() {}
 
 func (x *RequestError) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[3]
+	mi := &file_tba_v1_lease_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1362,7 @@ func (x *RequestError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestError.ProtoReflect.Descriptor instead.
 func (*RequestError) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{3}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RequestError) GetCode() int32 {
@@ -1262,7 +1415,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_tba_v1_lease_proto_msgTypes[4]
+	mi := &file_tba_v1_lease_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1427,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[4]
+	mi := &file_tba_v1_lease_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1440,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{4}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Usage) GetInput() int64 {
@@ -1346,14 +1499,17 @@ type ProviderSignal struct {
 	Code string `protobuf:"bytes,4,opt,name=code,proto3" json:"code,omitempty"`
 	// Dimension that was throttled, if the answer says so: "rpm", "tpm", "rpd",
 	// "slots", "input_tpm", "output_tpm". Empty: unknown.
-	Dimension     string `protobuf:"bytes,5,opt,name=dimension,proto3" json:"dimension,omitempty"`
+	Dimension string `protobuf:"bytes,5,opt,name=dimension,proto3" json:"dimension,omitempty"`
+	// True: only the model that was called is meant. False: EXHAUSTED shuts every
+	// model of the provider.
+	ModelOnly     bool `protobuf:"varint,6,opt,name=model_only,json=modelOnly,proto3" json:"model_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProviderSignal) Reset() {
 	*x = ProviderSignal{}
-	mi := &file_tba_v1_lease_proto_msgTypes[5]
+	mi := &file_tba_v1_lease_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1365,7 +1521,7 @@ func (x *ProviderSignal) String() string {
 func (*ProviderSignal) ProtoMessage() {}
 
 func (x *ProviderSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[5]
+	mi := &file_tba_v1_lease_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1378,7 +1534,7 @@ func (x *ProviderSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderSignal.ProtoReflect.Descriptor instead.
 func (*ProviderSignal) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{5}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ProviderSignal) GetStatus() int32 {
@@ -1416,6 +1572,13 @@ func (x *ProviderSignal) GetDimension() string {
 	return ""
 }
 
+func (x *ProviderSignal) GetModelOnly() bool {
+	if x != nil {
+		return x.ModelOnly
+	}
+	return false
+}
+
 // LeaseCommit ends a lease with what the call used.
 type LeaseCommit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1442,14 +1605,23 @@ type LeaseCommit struct {
 	Estimated bool `protobuf:"varint,23,opt,name=estimated,proto3" json:"estimated,omitempty"`
 	// Pool of the lease. Empty: from the token, else the pool of the credential,
 	// else "default".
-	Pool          string `protobuf:"bytes,24,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,24,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Model that the answer names; its price counts. Empty or unknown at the
+	// lease's provider: the model of the lease.
+	ServedModel string `protobuf:"bytes,25,opt,name=served_model,json=servedModel,proto3" json:"served_model,omitempty"`
+	// Service tier that the answer names ("default", "flex", "priority", ...), in
+	// the provider's word; its price counts. Empty: the standard one.
+	ServiceTier string `protobuf:"bytes,26,opt,name=service_tier,json=serviceTier,proto3" json:"service_tier,omitempty"`
+	// Longest prompt of one step in tokens, where one call had several at the
+	// provider: prices of long prompts are judged by it. 0: the whole prompt.
+	LongestPrompt int64 `protobuf:"varint,27,opt,name=longest_prompt,json=longestPrompt,proto3" json:"longest_prompt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LeaseCommit) Reset() {
 	*x = LeaseCommit{}
-	mi := &file_tba_v1_lease_proto_msgTypes[6]
+	mi := &file_tba_v1_lease_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1633,7 @@ func (x *LeaseCommit) String() string {
 func (*LeaseCommit) ProtoMessage() {}
 
 func (x *LeaseCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[6]
+	mi := &file_tba_v1_lease_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1646,7 @@ func (x *LeaseCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseCommit.ProtoReflect.Descriptor instead.
 func (*LeaseCommit) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{6}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *LeaseCommit) GetLeaseId() string {
@@ -1554,6 +1726,27 @@ func (x *LeaseCommit) GetPool() string {
 	return ""
 }
 
+func (x *LeaseCommit) GetServedModel() string {
+	if x != nil {
+		return x.ServedModel
+	}
+	return ""
+}
+
+func (x *LeaseCommit) GetServiceTier() string {
+	if x != nil {
+		return x.ServiceTier
+	}
+	return ""
+}
+
+func (x *LeaseCommit) GetLongestPrompt() int64 {
+	if x != nil {
+		return x.LongestPrompt
+	}
+	return 0
+}
+
 // CommitResponse says what became of a commit.
 type CommitResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1575,7 +1768,7 @@ type CommitResponse struct {
 
 func (x *CommitResponse) Reset() {
 	*x = CommitResponse{}
-	mi := &file_tba_v1_lease_proto_msgTypes[7]
+	mi := &file_tba_v1_lease_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1780,7 @@ func (x *CommitResponse) String() string {
 func (*CommitResponse) ProtoMessage() {}
 
 func (x *CommitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[7]
+	mi := &file_tba_v1_lease_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1793,7 @@ func (x *CommitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitResponse.ProtoReflect.Descriptor instead.
 func (*CommitResponse) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{7}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CommitResponse) GetResult() CommitResponse_Result {
@@ -1667,7 +1860,7 @@ type LeaseRelease struct {
 
 func (x *LeaseRelease) Reset() {
 	*x = LeaseRelease{}
-	mi := &file_tba_v1_lease_proto_msgTypes[8]
+	mi := &file_tba_v1_lease_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1872,7 @@ func (x *LeaseRelease) String() string {
 func (*LeaseRelease) ProtoMessage() {}
 
 func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[8]
+	mi := &file_tba_v1_lease_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1885,7 @@ func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRelease.ProtoReflect.Descriptor instead.
 func (*LeaseRelease) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{8}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaseRelease) GetLeaseId() string {
@@ -1756,7 +1949,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_tba_v1_lease_proto_msgTypes[9]
+	mi := &file_tba_v1_lease_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +1961,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[9]
+	mi := &file_tba_v1_lease_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +1974,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{9}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReleaseResponse) GetResult() ReleaseResponse_Result {
@@ -1837,7 +2030,7 @@ type ExtendLeaseRequest struct {
 
 func (x *ExtendLeaseRequest) Reset() {
 	*x = ExtendLeaseRequest{}
-	mi := &file_tba_v1_lease_proto_msgTypes[10]
+	mi := &file_tba_v1_lease_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2042,7 @@ func (x *ExtendLeaseRequest) String() string {
 func (*ExtendLeaseRequest) ProtoMessage() {}
 
 func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[10]
+	mi := &file_tba_v1_lease_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2055,7 @@ func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{10}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExtendLeaseRequest) GetLeaseId() string {
@@ -1914,7 +2107,7 @@ type ExtendLeaseResponse struct {
 
 func (x *ExtendLeaseResponse) Reset() {
 	*x = ExtendLeaseResponse{}
-	mi := &file_tba_v1_lease_proto_msgTypes[11]
+	mi := &file_tba_v1_lease_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1926,7 +2119,7 @@ func (x *ExtendLeaseResponse) String() string {
 func (*ExtendLeaseResponse) ProtoMessage() {}
 
 func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[11]
+	mi := &file_tba_v1_lease_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1939,7 +2132,7 @@ func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseResponse.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{11}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExtendLeaseResponse) GetTtlSeconds() int32 {
@@ -2000,7 +2193,7 @@ type SignalLeaseRequest struct {
 
 func (x *SignalLeaseRequest) Reset() {
 	*x = SignalLeaseRequest{}
-	mi := &file_tba_v1_lease_proto_msgTypes[12]
+	mi := &file_tba_v1_lease_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2205,7 @@ func (x *SignalLeaseRequest) String() string {
 func (*SignalLeaseRequest) ProtoMessage() {}
 
 func (x *SignalLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[12]
+	mi := &file_tba_v1_lease_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2218,7 @@ func (x *SignalLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalLeaseRequest.ProtoReflect.Descriptor instead.
 func (*SignalLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{12}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SignalLeaseRequest) GetLeaseId() string {
@@ -2092,7 +2285,7 @@ type SignalLeaseResponse struct {
 
 func (x *SignalLeaseResponse) Reset() {
 	*x = SignalLeaseResponse{}
-	mi := &file_tba_v1_lease_proto_msgTypes[13]
+	mi := &file_tba_v1_lease_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2297,7 @@ func (x *SignalLeaseResponse) String() string {
 func (*SignalLeaseResponse) ProtoMessage() {}
 
 func (x *SignalLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[13]
+	mi := &file_tba_v1_lease_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2310,7 @@ func (x *SignalLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalLeaseResponse.ProtoReflect.Descriptor instead.
 func (*SignalLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{13}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SignalLeaseResponse) GetPhase() Lease_Phase {
@@ -2180,7 +2373,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_tba_v1_lease_proto_msgTypes[14]
+	mi := &file_tba_v1_lease_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2385,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_tba_v1_lease_proto_msgTypes[14]
+	mi := &file_tba_v1_lease_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2398,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_tba_v1_lease_proto_rawDescGZIP(), []int{14}
+	return file_tba_v1_lease_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Lease) GetLeaseId() string {
@@ -2317,7 +2510,7 @@ var File_tba_v1_lease_proto protoreflect.FileDescriptor
 
 const file_tba_v1_lease_proto_rawDesc = "" +
 	"\n" +
-	"\x12tba/v1/lease.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\"\xfd\x05\n" +
+	"\x12tba/v1/lease.proto\x12\x06tba.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tba/v1/backpressure.proto\"\x8f\a\n" +
 	"\fLeaseRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vagent_class\x18\x02 \x01(\tR\n" +
@@ -2344,9 +2537,14 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"workflowId\x12+\n" +
 	"\x06settle\x18\x1c \x03(\v2\x13.tba.v1.LeaseCommitR\x06settle\x12\x17\n" +
 	"\adry_run\x18\x1d \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06except\x18\x1e \x03(\tR\x06exceptB\v\n" +
+	"\x06except\x18\x1e \x03(\tR\x06except\x12$\n" +
+	"\x0eno_start_delay\x18\x1f \x01(\bR\fnoStartDelay\x12&\n" +
+	"\x0fpriority_is_set\x18  \x01(\bR\rpriorityIsSet\x12\x1f\n" +
+	"\vwant_limits\x18! \x01(\bR\n" +
+	"wantLimits\x12!\n" +
+	"\fservice_tier\x18\" \x01(\tR\vserviceTierB\v\n" +
 	"\t_priorityB\x1a\n" +
-	"\x18_estimated_output_tokens\"\xee\a\n" +
+	"\x18_estimated_output_tokens\"\x9a\b\n" +
 	"\rLeaseResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12+\n" +
 	"\x11assigned_provider\x18\x02 \x01(\tR\x10assignedProvider\x12%\n" +
@@ -2380,7 +2578,18 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\" \x01(\x03R\x05ttlMs\x12)\n" +
 	"\x05phase\x18# \x01(\x0e2\x13.tba.v1.Lease.PhaseR\x05phase\x12\x1a\n" +
 	"\breplayed\x18$ \x01(\bR\breplayed\x12\x18\n" +
-	"\amessage\x18% \x01(\tR\amessage\"\x95\x01\n" +
+	"\amessage\x18% \x01(\tR\amessage\x12*\n" +
+	"\x06limits\x18& \x03(\v2\x12.tba.v1.LimitStateR\x06limits\"\xd8\x01\n" +
+	"\n" +
+	"LimitState\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04unit\x18\x02 \x01(\tR\x04unit\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x03R\x05limit\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x03R\x04used\x12\x12\n" +
+	"\x04held\x18\x05 \x01(\x03R\x04held\x127\n" +
+	"\tresets_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\bresetsAt\x12\x1e\n" +
+	"\breset_ms\x18\a \x01(\x03H\x00R\aresetMs\x88\x01\x01B\v\n" +
+	"\t_reset_ms\"\x95\x01\n" +
 	"\rSettledCommit\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x120\n" +
 	"\x06commit\x18\x02 \x01(\v2\x16.tba.v1.CommitResponseH\x00R\x06commit\x12,\n" +
@@ -2399,16 +2608,18 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"cacheWrite\x12(\n" +
 	"\x10cache_write_long\x18\x04 \x01(\x03R\x0ecacheWriteLong\x12\x16\n" +
 	"\x06output\x18\x05 \x01(\x03R\x06output\x12\x1c\n" +
-	"\treasoning\x18\x06 \x01(\x03R\treasoning\"\xfb\x01\n" +
+	"\treasoning\x18\x06 \x01(\x03R\treasoning\"\x9a\x02\n" +
 	"\x0eProviderSignal\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\x05R\x06status\x12$\n" +
 	"\x0eretry_after_ms\x18\x02 \x01(\x03R\fretryAfterMs\x12=\n" +
 	"\aheaders\x18\x03 \x03(\v2#.tba.v1.ProviderSignal.HeadersEntryR\aheaders\x12\x12\n" +
 	"\x04code\x18\x04 \x01(\tR\x04code\x12\x1c\n" +
-	"\tdimension\x18\x05 \x01(\tR\tdimension\x1a:\n" +
+	"\tdimension\x18\x05 \x01(\tR\tdimension\x12\x1d\n" +
+	"\n" +
+	"model_only\x18\x06 \x01(\bR\tmodelOnly\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbc\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa9\x05\n" +
 	"\vLeaseCommit\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12(\n" +
 	"\ractual_tokens\x18\x02 \x01(\x03H\x00R\factualTokens\x88\x01\x01\x12\x1f\n" +
@@ -2422,7 +2633,10 @@ const file_tba_v1_lease_proto_rawDesc = "" +
 	"\rfirst_byte_ms\x18\x15 \x01(\x03R\vfirstByteMs\x12?\n" +
 	"\x0fprovider_signal\x18\x16 \x01(\v2\x16.tba.v1.ProviderSignalR\x0eproviderSignal\x12\x1c\n" +
 	"\testimated\x18\x17 \x01(\bR\testimated\x12\x12\n" +
-	"\x04pool\x18\x18 \x01(\tR\x04pool\"\x85\x01\n" +
+	"\x04pool\x18\x18 \x01(\tR\x04pool\x12!\n" +
+	"\fserved_model\x18\x19 \x01(\tR\vservedModel\x12!\n" +
+	"\fservice_tier\x18\x1a \x01(\tR\vserviceTier\x12%\n" +
+	"\x0elongest_prompt\x18\x1b \x01(\x03R\rlongestPrompt\"\x85\x01\n" +
 	"\aOutcome\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02OK\x10\x01\x12\t\n" +
@@ -2565,7 +2779,7 @@ func file_tba_v1_lease_proto_rawDescGZIP() []byte {
 }
 
 var file_tba_v1_lease_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_tba_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_tba_v1_lease_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_tba_v1_lease_proto_goTypes = []any{
 	(Priority)(0),                 // 0: tba.v1.Priority
 	(LeaseStatus)(0),              // 1: tba.v1.LeaseStatus
@@ -2577,58 +2791,61 @@ var file_tba_v1_lease_proto_goTypes = []any{
 	(Lease_Phase)(0),              // 7: tba.v1.Lease.Phase
 	(*LeaseRequest)(nil),          // 8: tba.v1.LeaseRequest
 	(*LeaseResponse)(nil),         // 9: tba.v1.LeaseResponse
-	(*SettledCommit)(nil),         // 10: tba.v1.SettledCommit
-	(*RequestError)(nil),          // 11: tba.v1.RequestError
-	(*Usage)(nil),                 // 12: tba.v1.Usage
-	(*ProviderSignal)(nil),        // 13: tba.v1.ProviderSignal
-	(*LeaseCommit)(nil),           // 14: tba.v1.LeaseCommit
-	(*CommitResponse)(nil),        // 15: tba.v1.CommitResponse
-	(*LeaseRelease)(nil),          // 16: tba.v1.LeaseRelease
-	(*ReleaseResponse)(nil),       // 17: tba.v1.ReleaseResponse
-	(*ExtendLeaseRequest)(nil),    // 18: tba.v1.ExtendLeaseRequest
-	(*ExtendLeaseResponse)(nil),   // 19: tba.v1.ExtendLeaseResponse
-	(*SignalLeaseRequest)(nil),    // 20: tba.v1.SignalLeaseRequest
-	(*SignalLeaseResponse)(nil),   // 21: tba.v1.SignalLeaseResponse
-	(*Lease)(nil),                 // 22: tba.v1.Lease
-	nil,                           // 23: tba.v1.ProviderSignal.HeadersEntry
-	(BackpressureSignal_Level)(0), // 24: tba.v1.BackpressureSignal.Level
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*LimitState)(nil),            // 10: tba.v1.LimitState
+	(*SettledCommit)(nil),         // 11: tba.v1.SettledCommit
+	(*RequestError)(nil),          // 12: tba.v1.RequestError
+	(*Usage)(nil),                 // 13: tba.v1.Usage
+	(*ProviderSignal)(nil),        // 14: tba.v1.ProviderSignal
+	(*LeaseCommit)(nil),           // 15: tba.v1.LeaseCommit
+	(*CommitResponse)(nil),        // 16: tba.v1.CommitResponse
+	(*LeaseRelease)(nil),          // 17: tba.v1.LeaseRelease
+	(*ReleaseResponse)(nil),       // 18: tba.v1.ReleaseResponse
+	(*ExtendLeaseRequest)(nil),    // 19: tba.v1.ExtendLeaseRequest
+	(*ExtendLeaseResponse)(nil),   // 20: tba.v1.ExtendLeaseResponse
+	(*SignalLeaseRequest)(nil),    // 21: tba.v1.SignalLeaseRequest
+	(*SignalLeaseResponse)(nil),   // 22: tba.v1.SignalLeaseResponse
+	(*Lease)(nil),                 // 23: tba.v1.Lease
+	nil,                           // 24: tba.v1.ProviderSignal.HeadersEntry
+	(BackpressureSignal_Level)(0), // 25: tba.v1.BackpressureSignal.Level
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
 }
 var file_tba_v1_lease_proto_depIdxs = []int32{
 	0,  // 0: tba.v1.LeaseRequest.priority:type_name -> tba.v1.Priority
-	14, // 1: tba.v1.LeaseRequest.settle:type_name -> tba.v1.LeaseCommit
+	15, // 1: tba.v1.LeaseRequest.settle:type_name -> tba.v1.LeaseCommit
 	1,  // 2: tba.v1.LeaseResponse.status:type_name -> tba.v1.LeaseStatus
-	24, // 3: tba.v1.LeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
-	25, // 4: tba.v1.LeaseResponse.resets_at:type_name -> google.protobuf.Timestamp
-	10, // 5: tba.v1.LeaseResponse.settled:type_name -> tba.v1.SettledCommit
+	25, // 3: tba.v1.LeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
+	26, // 4: tba.v1.LeaseResponse.resets_at:type_name -> google.protobuf.Timestamp
+	11, // 5: tba.v1.LeaseResponse.settled:type_name -> tba.v1.SettledCommit
 	7,  // 6: tba.v1.LeaseResponse.phase:type_name -> tba.v1.Lease.Phase
-	15, // 7: tba.v1.SettledCommit.commit:type_name -> tba.v1.CommitResponse
-	11, // 8: tba.v1.SettledCommit.error:type_name -> tba.v1.RequestError
-	23, // 9: tba.v1.ProviderSignal.headers:type_name -> tba.v1.ProviderSignal.HeadersEntry
-	12, // 10: tba.v1.LeaseCommit.usage:type_name -> tba.v1.Usage
-	2,  // 11: tba.v1.LeaseCommit.outcome:type_name -> tba.v1.LeaseCommit.Outcome
-	13, // 12: tba.v1.LeaseCommit.provider_signal:type_name -> tba.v1.ProviderSignal
-	3,  // 13: tba.v1.CommitResponse.result:type_name -> tba.v1.CommitResponse.Result
-	4,  // 14: tba.v1.CommitResponse.flags:type_name -> tba.v1.CommitResponse.Flag
-	24, // 15: tba.v1.CommitResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
-	2,  // 16: tba.v1.LeaseRelease.outcome:type_name -> tba.v1.LeaseCommit.Outcome
-	13, // 17: tba.v1.LeaseRelease.provider_signal:type_name -> tba.v1.ProviderSignal
-	5,  // 18: tba.v1.ReleaseResponse.result:type_name -> tba.v1.ReleaseResponse.Result
-	24, // 19: tba.v1.ReleaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
-	7,  // 20: tba.v1.ExtendLeaseResponse.phase:type_name -> tba.v1.Lease.Phase
-	24, // 21: tba.v1.ExtendLeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
-	6,  // 22: tba.v1.SignalLeaseRequest.kind:type_name -> tba.v1.SignalLeaseRequest.Kind
-	13, // 23: tba.v1.SignalLeaseRequest.provider_signal:type_name -> tba.v1.ProviderSignal
-	2,  // 24: tba.v1.SignalLeaseRequest.outcome:type_name -> tba.v1.LeaseCommit.Outcome
-	7,  // 25: tba.v1.SignalLeaseResponse.phase:type_name -> tba.v1.Lease.Phase
-	24, // 26: tba.v1.SignalLeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
-	7,  // 27: tba.v1.Lease.phase:type_name -> tba.v1.Lease.Phase
-	0,  // 28: tba.v1.Lease.priority:type_name -> tba.v1.Priority
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	10, // 7: tba.v1.LeaseResponse.limits:type_name -> tba.v1.LimitState
+	26, // 8: tba.v1.LimitState.resets_at:type_name -> google.protobuf.Timestamp
+	16, // 9: tba.v1.SettledCommit.commit:type_name -> tba.v1.CommitResponse
+	12, // 10: tba.v1.SettledCommit.error:type_name -> tba.v1.RequestError
+	24, // 11: tba.v1.ProviderSignal.headers:type_name -> tba.v1.ProviderSignal.HeadersEntry
+	13, // 12: tba.v1.LeaseCommit.usage:type_name -> tba.v1.Usage
+	2,  // 13: tba.v1.LeaseCommit.outcome:type_name -> tba.v1.LeaseCommit.Outcome
+	14, // 14: tba.v1.LeaseCommit.provider_signal:type_name -> tba.v1.ProviderSignal
+	3,  // 15: tba.v1.CommitResponse.result:type_name -> tba.v1.CommitResponse.Result
+	4,  // 16: tba.v1.CommitResponse.flags:type_name -> tba.v1.CommitResponse.Flag
+	25, // 17: tba.v1.CommitResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
+	2,  // 18: tba.v1.LeaseRelease.outcome:type_name -> tba.v1.LeaseCommit.Outcome
+	14, // 19: tba.v1.LeaseRelease.provider_signal:type_name -> tba.v1.ProviderSignal
+	5,  // 20: tba.v1.ReleaseResponse.result:type_name -> tba.v1.ReleaseResponse.Result
+	25, // 21: tba.v1.ReleaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
+	7,  // 22: tba.v1.ExtendLeaseResponse.phase:type_name -> tba.v1.Lease.Phase
+	25, // 23: tba.v1.ExtendLeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
+	6,  // 24: tba.v1.SignalLeaseRequest.kind:type_name -> tba.v1.SignalLeaseRequest.Kind
+	14, // 25: tba.v1.SignalLeaseRequest.provider_signal:type_name -> tba.v1.ProviderSignal
+	2,  // 26: tba.v1.SignalLeaseRequest.outcome:type_name -> tba.v1.LeaseCommit.Outcome
+	7,  // 27: tba.v1.SignalLeaseResponse.phase:type_name -> tba.v1.Lease.Phase
+	25, // 28: tba.v1.SignalLeaseResponse.backpressure:type_name -> tba.v1.BackpressureSignal.Level
+	7,  // 29: tba.v1.Lease.phase:type_name -> tba.v1.Lease.Phase
+	0,  // 30: tba.v1.Lease.priority:type_name -> tba.v1.Priority
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_tba_v1_lease_proto_init() }
@@ -2638,18 +2855,19 @@ func file_tba_v1_lease_proto_init() {
 	}
 	file_tba_v1_backpressure_proto_init()
 	file_tba_v1_lease_proto_msgTypes[0].OneofWrappers = []any{}
-	file_tba_v1_lease_proto_msgTypes[2].OneofWrappers = []any{
+	file_tba_v1_lease_proto_msgTypes[2].OneofWrappers = []any{}
+	file_tba_v1_lease_proto_msgTypes[3].OneofWrappers = []any{
 		(*SettledCommit_Commit)(nil),
 		(*SettledCommit_Error)(nil),
 	}
-	file_tba_v1_lease_proto_msgTypes[6].OneofWrappers = []any{}
+	file_tba_v1_lease_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tba_v1_lease_proto_rawDesc), len(file_tba_v1_lease_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
