@@ -365,6 +365,229 @@ func TestOdd07AbsurdWaits(t *testing.T) {
 	}
 }
 
-var _ = bytes.NewReader
-var _ = gzip.NewReader
-var _ = gjson.Get
+func TestOdd08ErrorInsideA200(t *testing.T) {
+	const router = `{"error":{"code":502,"message":"Provider disconnected"},"choices":[]}`
+	const overloaded = `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"},"request_id":"req_1"}`
+	const begun = `{"type":"message_start","message":{"id":"m","model":"claude-sonnet-5","content":[],"usage":{"input_tokens":25,"output_tokens":1}}}`
+	playAll(t, map[string]odd{
+		"OpenRouter, first":     {call: chatStream, body: lines(router), gets: 502, has: "Provider disconnected", lacks: "data:", released: true, failures: 1},
+		"Anthropic, first":      {call: messageSSE, body: named("error", overloaded), gets: 529, has: "overloaded_error", lacks: "event:", released: true, failures: 1},
+		"Responses, first":      {call: responses, body: named("error", `{"type":"error","error":{"type":"service_unavailable_error","code":"server_is_overloaded","message":"busy"},"sequence_number":2}`), gets: 503, has: "server_is_overloaded", lacks: "event:", released: true, failures: 1},
+		"a whole answer":        {call: chatCall, body: `{"error":{"code":502,"message":"upstream broke"}}`, gets: 502, same: true, released: true, failures: 1},
+		"Gemini, first":         {call: genStream, body: lines(`{"error":{"code":503,"status":"UNAVAILABLE","message":"The model is overloaded."}}`), gets: 503, has: "UNAVAILABLE", lacks: "data:", released: true, failures: 1},
+		"OpenRouter, later":     {call: chatStream, body: lines(says("hi", ""), router), same: true, usage: arbiter.Usage{Input: prompt, Output: 1}, guessed: true, failures: 1},
+		"a finish of error":     {call: chatStream, body: lines(says("hi", ""), `{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`, "[DONE]"), same: true, usage: arbiter.Usage{Input: prompt, Output: 1}, guessed: true, failures: 1},
+		"Anthropic, later":      {call: messageSSE, body: named("message_start", begun, "error", overloaded), same: true, usage: arbiter.Usage{Input: 25, Output: 1}, guessed: true, failures: 1},
+		"Responses, later":      {call: responses, body: named("response.created", `{"type":"response.created","response":{"id":"r","model":"gpt-5.4","usage":null}}`, "response.output_text.delta", `{"type":"response.output_text.delta","delta":"hi"}`, "response.failed", `{"type":"response.failed","response":{"id":"r","error":{"code":"server_error","message":"broke"},"usage":{"input_tokens":30,"output_tokens":2,"total_tokens":32}}}`), same: true, usage: arbiter.Usage{Input: 30, Output: 2}, guessed: true, failures: 1},
+		"a throttle, the first": {call: chatStream, body: lines(`{"error":{"code":429,"message":"Rate limit reached, retry after 20 seconds","type":"requests"}}`), gets: 429, lacks: "data:", released: true},
+	})
+}
+
+func TestOdd09ErrorsThatAreNoJSON(t *testing.T) {
+	const page = "<html><head><title>502 Bad Gateway</title></head><body><center>cloudflare</center></body></html>"
+	cases := map[string]odd{}
+	for _, call := range []oddCall{chatCall, messages, generate, mistral} {
+		cases[call.provider+" 502 page"] = odd{call: call, status: 502, header: []string{"Content-Type", "text/html"}, body: page, gets: 502, has: `"error"`, lacks: "<html", released: true, failures: 1}
+		cases[call.provider+" 522 words"] = odd{call: call, status: 522, header: []string{"Content-Type", "text/plain"}, body: "error code: 522", gets: 522, has: `error`, lacks: "<html", released: true, failures: 1}
+		cases[call.provider+" 500 empty"] = odd{call: call, status: 500, gets: 500, has: `rror`, released: true, failures: 1}
+		cases[call.provider+" 429 page"] = odd{call: call, status: 429, header: []string{"Content-Type", "text/html"}, body: "<html>1015</html>", gets: 429, has: `rror`, lacks: "<html", released: true}
+		cases[call.provider+" 429 JSON that is none"] = odd{call: call, status: 429, body: `{"error":`, gets: 429, has: `rror`, released: true}
+	}
+	delete(cases, "mistral 429 JSON that is none")
+	t.Parallel()
+	for name, o := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, got := o.play(t)
+			if !gjson.Valid(got.body) || !strings.HasPrefix(got.header.Get("Content-Type"), "application/json") || len(got.body) > 4<<10 {
+				t.Errorf("%s: %.300q", got.header.Get("Content-Type"), got.body)
+			}
+		})
+	}
+	t.Run("a page holds the rung", func(t *testing.T) {
+		t.Parallel()
+		shut(t, odd{call: chatCall, status: 429, body: page, header: []string{"Content-Type", "text/html"}}, true)
+	})
+	t.Run("a page of 4 MiB", func(t *testing.T) {
+		t.Parallel()
+		_, got := (&odd{call: chatCall, status: 503, body: strings.Repeat("x", 4<<20), gets: 503, has: "error", released: true, failures: 1}).play(t)
+		if len(got.body) > 4<<10 {
+			t.Errorf("%d bytes went on", len(got.body))
+		}
+	})
+}
+
+func TestOdd10Compression(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		call   oddCall
+		answer string
+	}{
+		"whole":  {chatCall, chatReply(11, 7)},
+		"stream": {chatStream, lines(says("hi", ""), stops, `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7}}`, "[DONE]")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var l ledger
+			up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if r.Header.Get("Content-Encoding") != "" || !gjson.ValidBytes(body) {
+					t.Errorf("went up as %q %q", r.Header.Get("Content-Encoding"), body)
+				}
+				w.Header().Set("Content-Type", map[bool]string{true: "application/json", false: "text/event-stream"}[name == "whole"])
+				var packed bytes.Buffer
+				z := gzip.NewWriter(&packed)
+				_, _ = io.WriteString(z, c.answer)
+				_ = z.Close()
+				w.Header().Set("Content-Encoding", "gzip")
+				w.Header().Set("Content-Length", fmt.Sprint(packed.Len()))
+				_, _ = w.Write(packed.Bytes())
+			})
+			w := newWorld(t, setup{file: oneProvider(up), hooks: l.hooks()})
+			got := w.post(c.call.path, c.call.body, "Accept-Encoding", "gzip, br, zstd")
+			if got.status != http.StatusOK || got.header.Get("Content-Encoding") != "" || !strings.Contains(got.body, `"choices":[{`) || strings.Contains(got.body, `"choices":[]`) {
+				t.Errorf("%d %v %q", got.status, got.header, got.body)
+			}
+			if b := w.settled(); b.spent != 18 || len(l.committed()) != 1 || l.committed()[0].Estimated {
+				t.Errorf("booked %+v, %+v", b, l.committed())
+			}
+		})
+	}
+	t.Run("a request in an unknown encoding", func(t *testing.T) {
+		t.Parallel()
+		var calls atomic.Int64
+		w := newWorld(t, setup{file: oneProvider(answering(t, &calls, fine))})
+		got := w.post(chatCall.path, chatCall.body, "Content-Encoding", "snappy")
+		if got.status != http.StatusUnsupportedMediaType || calls.Load() != 0 || !gjson.Get(got.body, "error.message").Exists() {
+			t.Errorf("%d after %d calls: %s", got.status, calls.Load(), got.body)
+		}
+		if b := w.settled(); b.calls != 0 {
+			t.Errorf("books: %+v", b)
+		}
+	})
+}
+
+func TestOdd11CommentsAndBlankLines(t *testing.T) {
+	playAll(t, map[string]odd{
+		"OpenRouter": {call: chatStream, body: ": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\n" + lines(says("hi", ""), stops, `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7}}`, "[DONE]"),
+			has: ": OPENROUTER PROCESSING\n\n: OPENROUTER PROCESSING\n\ndata: {", lacks: "data: :", usage: arbiter.Usage{Input: 11, Output: 7}},
+		"DeepSeek, whole":              {call: chatCall, body: "\n\n\n\n" + chatReply(11, 7), same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
+		"comments, then an error":      {call: chatStream, body: ": wait\n\n: wait\n\n" + lines(`{"error":{"code":502,"message":"no"},"choices":[]}`), gets: 502, lacks: "wait", released: true, failures: 1},
+		"blank lines, then an error":   {call: chatCall, body: "\n\n" + `{"error":{"code":502,"message":"no"}}`, gets: 502, has: `"no"`, released: true, failures: 1},
+		"a comment between its events": {call: messageSSE, body: named("message_start", `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"output_tokens":1}}}`) + ": keep-alive\n\n" + named("ping", `{"type":"ping"}`, "message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":3}}`, "message_stop", `{"type":"message_stop"}`), same: true, usage: arbiter.Usage{Input: 25, Output: 3}},
+	})
+}
+
+func TestOdd12Framing(t *testing.T) {
+	cased := lines(says("hi", ""), `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":11,"completion_tokens":7}}`, "[DONE]")
+	want := arbiter.Usage{Input: 11, Output: 7}
+	header := []string{"Content-Type", "text/event-stream"}
+	playAll(t, map[string]odd{
+		"CRLF":              {call: chatStream, body: strings.ReplaceAll(cased, "\n", "\r\n"), same: true, usage: want},
+		"CR":                {call: chatStream, body: strings.ReplaceAll(cased, "\n", "\r"), same: true, usage: want},
+		"without the blank": {call: chatStream, body: strings.ReplaceAll(cased, "data: ", "data:"), same: true, usage: want},
+		"a mark before it":  {call: chatStream, header: header, body: "\ufeff" + cased, same: true, usage: want},
+		"several lines":     {call: chatStream, body: strings.ReplaceAll(cased, `"usage":{`, `"usage":`+"\ndata: {"), same: true, usage: want},
+		"no blank line at the end": {call: genStream, body: strings.TrimRight(lines(`{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":7,"totalTokenCount":18}}`), "\n"),
+			same: true, usage: want},
+		"a line of 300 KB": {call: chatStream, body: lines(says(strings.Repeat("é", 150_000), ""), stops, `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7}}`, "[DONE]"), has: "[DONE]", lacks: "completion_tokens", usage: want},
+	})
+}
+
+// An answer that stops before its end is a failure, books a guess, and breaks off for the agent too. Nobody invents the end.
+func TestOdd13TruncatedEnd(t *testing.T) {
+	begun := lines(says("hello you", ""))
+	guess := arbiter.Usage{Input: prompt, Output: 3}
+	playAll(t, map[string]odd{
+		"no [DONE]":          {call: chatStream, body: begun, broken: true, same: true, lacks: "[DONE]", usage: guess, guessed: true, failures: 1},
+		"reset":              {call: chatStream, body: begun, cut: true, broken: true, same: true, usage: guess, guessed: true, failures: 1},
+		"half an object":     {call: chatStream, body: begun + `data: {"choices":[{"ind`, broken: true, same: true, usage: guess, guessed: true, failures: 1},
+		"no message_stop":    {call: messageSSE, body: named("message_start", `{"type":"message_start","message":{"id":"m","usage":{"input_tokens":25,"output_tokens":1}}}`, "content_block_delta", `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"hello you"}}`), broken: true, same: true, usage: arbiter.Usage{Input: 25, Output: 3}, guessed: true, failures: 1},
+		"no finishReason":    {call: genStream, body: lines(`{"candidates":[{"content":{"parts":[{"text":"hello you"}]}}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":2,"totalTokenCount":13}}`), broken: true, same: true, usage: arbiter.Usage{Input: 11, Output: 3}, guessed: true, failures: 1},
+		"no completed":       {call: responses, body: named("response.created", `{"type":"response.created","response":{"id":"r","usage":null}}`, "response.output_text.delta", `{"type":"response.output_text.delta","delta":"hello you"}`), broken: true, same: true, usage: guess, guessed: true, failures: 1},
+		"half a body, reset": {call: chatCall, body: chatReply(11, 7)[:150], cut: true, gets: 503, lacks: "choices", usage: guess, guessed: true, failures: 1},
+		"nothing at all":     {call: chatStream, header: []string{"Content-Type", "text/event-stream"}, body: "", gets: 503, has: "gave no answer", usage: arbiter.Usage{Input: prompt}, guessed: true, failures: 1},
+	})
+}
+
+func TestOdd14FinishReasons(t *testing.T) {
+	empty := strings.Replace(says("hi", ""), `"finish_reason":null`, `"finish_reason":""`, 1)
+	final := `{"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":7}}`
+	playAll(t, map[string]odd{
+		"empty":   {call: chatStream, body: lines(empty, empty, stops, final, "[DONE]"), has: `"finish_reason":""`, usage: arbiter.Usage{Input: 11, Output: 7}},
+		"unknown": {call: chatStream, body: lines(says("hi", ""), strings.Replace(stops, "stop", "model_tired", 1), final, "[DONE]"), has: "model_tired", usage: arbiter.Usage{Input: 11, Output: 7}},
+		"none":    {call: chatStream, body: lines(`{"choices":[{"index":0,"delta":{"content":"hi"}}]}`, final, "[DONE]"), has: "hi", usage: arbiter.Usage{Input: 11, Output: 7}},
+		"unknown of Anthropic": {call: messages, body: `{"id":"m","type":"message","role":"assistant","model":"claude-sonnet-5","content":[{"type":"text","text":"hi"}],"stop_reason":"model_tired","usage":{"input_tokens":11,"output_tokens":7}}`,
+			same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
+	})
+}
+
+func TestOdd15A429ThatCanNeverSucceed(t *testing.T) {
+	t.Parallel()
+	t.Run("too large", func(t *testing.T) {
+		t.Parallel()
+		const body = `{"error":{"message":"Request too large for gpt-5.4 on tokens per min (TPM): Limit 30000, Requested 342389. Please try again in 1s.","type":"tokens","code":"rate_limit_exceeded"}}`
+		first, second := shut(t, odd{call: chatCall, status: 429, body: body, header: []string{"Retry-After", "1"}}, false)
+		for _, got := range []reply{first, second} { // others of another size may go up: the rung stays open
+			if got.status != 429 || got.header.Get("X-Should-Retry") != "false" || got.header.Get("Retry-After") != "" || got.body != body {
+				t.Errorf("%d %v %s", got.status, got.header, got.body)
+			}
+		}
+	})
+	t.Run("Azure's that only looks like it", func(t *testing.T) {
+		t.Parallel()
+		first, second := shut(t, odd{call: chatCall, status: 429, header: []string{"Retry-After", "20"},
+			body: `{"error":{"code":"RateLimitReached","message":"Rate limit of 50000 per 60s exceeded for UserByModelByMinuteUncachedInputTokens. Please wait 20 seconds before retrying."}}`}, true)
+		if first.header.Get("X-Should-Retry") == "false" || first.header.Get("Retry-After") != "20" || second.header.Get("X-Should-Retry") != "true" {
+			t.Errorf("%v, then %v", first.header, second.header)
+		}
+	})
+}
+
+func TestOdd16DailyAndMinuteQuota(t *testing.T) {
+	t.Parallel()
+	quota := func(text, retry string, ids ...string) string {
+		for i, id := range ids {
+			ids[i] = `{"quotaId":"` + id + `","quotaValue":"20"}`
+		}
+		details := `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[` + strings.Join(ids, ",") + `]}`
+		if retry != "" {
+			details += `,{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"` + retry + `"}`
+		}
+		return `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"` + text + `","details":[` + details + `]}}`
+	}
+	const plan = "You exceeded your current quota, please check your plan and billing details."
+	for name, c := range map[string]struct {
+		body  string
+		final bool
+	}{
+		"a day":               {quota(plan, "", "GenerateRequestsPerDayPerProjectPerModel-FreeTier"), true},
+		"a minute says quota": {quota(plan, "36.429760048s", "GenerateRequestsPerMinutePerProjectPerModel"), false},
+		"both":                {quota(plan, "36s", "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"), false},
+		"a day with a wait":   {quota(plan, "36s", "GenerateRequestsPerDayPerProjectPerModel-FreeTier"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := shut(t, odd{call: generate, status: 429, body: c.body}, true)
+			if (first.header.Get("X-Should-Retry") == "false") != c.final || (first.header.Get("Retry-After") == "") != c.final {
+				t.Errorf("first: %d %v", first.status, first.header)
+			}
+			if want := map[bool]int{true: http.StatusForbidden, false: http.StatusTooManyRequests}[c.final]; second.status != want {
+				t.Errorf("then: %d %v %s", second.status, second.header, second.body)
+			}
+		})
+	}
+}
+
+func TestOdd17InsufficientQuota(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"insufficient_quota", "billing_not_active", "credit_balance_exhausted"} {
+		body := `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"` + kind + `","param":null,"code":"` + kind + `"}}`
+		first, second := shut(t, odd{call: chatCall, status: 429, body: body, header: []string{"Retry-After", "1"}}, true)
+		for _, got := range []reply{first, second} {
+			if got.status != http.StatusTooManyRequests || got.header.Get("X-Should-Retry") != "false" || got.header.Get("Retry-After") != "" {
+				t.Errorf("%s: %d %v %s", kind, got.status, got.header, got.body)
+			}
+		}
+	}
+}

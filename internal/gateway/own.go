@@ -55,7 +55,7 @@ func refuseConfig(name string, err error) *refusal {
 
 // refuseUpstream is for a provider that did not answer. The cause is for the log: it names addresses.
 func refuseUpstream(name string, timeout bool) *refusal {
-	what := "cannot be reached"
+	what := "gave no answer"
 	if timeout {
 		what = "did not answer in time"
 	}

@@ -189,8 +189,12 @@ func (t *try) forward() (*http.Response, next) {
 	if fault := body.prime(); fault != nil {
 		return t.faulted(resp, fault)
 	}
-	if t.usageAsked {
-		resp.Header.Del("Content-Length") // a chunk may be taken out
+	if body.err != nil && !errors.Is(body.err, io.EOF) && len(body.held) == 0 {
+		resp.Body.Close()
+		return t.unheard(body.err) // settled by body
+	}
+	if x.call.Stream {
+		resp.Header.Del("Content-Length") // a chunk may be taken out, and an answer that is cut must not look whole
 	}
 	t.metering.Store(true)
 	x.tried++
@@ -243,25 +247,29 @@ func (t *try) asksUsage() bool {
 
 // unanswered is a call without an answer: refused, reset, timed out, stopped.
 func (t *try) unanswered(err error) (*http.Response, next) {
+	switch {
+	case t.gone.Load() || t.lost.Load():
+		t.settle(t.guess(arbiter.OutcomeCancelled), false)
+	case neverSent(err):
+		t.settle(Report{Outcome: arbiter.OutcomeError}, true)
+	case timedOut(err):
+		t.settle(t.guess(arbiter.OutcomeTimeout), false)
+	default:
+		t.settle(t.guess(arbiter.OutcomeError), false)
+	}
+	return t.unheard(err)
+}
+
+// unheard is what follows when nothing of an answer could go on: there was none, or it broke off before its first event. The lease has ended.
+func (t *try) unheard(err error) (*http.Response, next) {
 	x := t.x
 	if t.gone.Load() || t.lost.Load() {
-		t.settle(t.guess(arbiter.OutcomeCancelled), false)
 		return refuseStopped(t.lost.Load()).response(x.in, x.dialect), done
 	}
 	x.g.log.Warn("provider did not answer", "provider", t.up.Name, "model", t.grant.Model, "error", err)
 	x.g.hooks.upstream(t, 0, provider.Verdict{Class: provider.Provider})
-	if neverSent(err) {
-		t.settle(Report{Outcome: arbiter.OutcomeError}, true)
-	} else {
-		outcome := arbiter.OutcomeError
-		if timedOut(err) {
-			outcome = arbiter.OutcomeTimeout
-		}
-		t.settle(t.guess(outcome), false)
-	}
 	x.tried++
-	x.failed++
-	f := refuseUpstream(t.up.Name, timedOut(err))
+	f := refuseUpstream(t.up.Name, timedOut(err) || t.stalled.Load())
 	if x.mayTry() {
 		return f.response(x.in, x.dialect), further
 	}
