@@ -591,3 +591,112 @@ func TestOdd17InsufficientQuota(t *testing.T) {
 		}
 	}
 }
+
+// Statuses that are handled by the number elsewhere: what each means to the agent's SDK, which tries 408, 409 and 5xx again.
+func TestOdd18UnusualStatuses(t *testing.T) {
+	const anthropicError = `{"type":"error","error":{"type":"%s","message":"m"},"request_id":"req_1"}`
+	playAll(t, map[string]odd{
+		"408":           {call: chatCall, status: 408, body: serverError, gets: 408, same: true, usage: arbiter.Usage{Input: prompt}, guessed: true, failures: 1}, // it may have run
+		"409":           {call: messages, status: 409, body: fmt.Sprintf(anthropicError, "conflict_error"), gets: 409, same: true, released: true},
+		"413":           {call: messages, status: 413, body: fmt.Sprintf(anthropicError, "request_too_large"), gets: 413, same: true, released: true},
+		"413 as a page": {call: messages, status: 413, header: []string{"Content-Type", "text/html"}, body: "<html>413 Payload Too Large</html>", gets: 413, has: `"type":"error"`, lacks: "<html", released: true},
+		"529":           {call: messages, status: 529, body: fmt.Sprintf(anthropicError, "overloaded_error"), gets: 529, same: true, released: true, failures: 1},
+		"599":           {call: chatCall, status: 599, body: serverError, gets: 599, same: true, released: true, failures: 1},
+		"499":           {call: chatCall, status: 499, body: serverError, gets: 499, same: true, released: true},
+	})
+}
+
+func TestOdd19WrappedErrors(t *testing.T) {
+	quota := `{"error":{"code":"insufficient_quota","type":"insufficient_quota","message":"You exceeded your current quota"}}`
+	for name, c := range map[string]struct {
+		odd
+		final bool
+	}{
+		"an array":            {odd{call: generate, status: 429, body: `[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Resource has been exhausted (e.g. check quota).","errors":[{"reason":"rateLimitExceeded","domain":"global"}]}}]`}, false},
+		"a plain string":      {odd{call: chatCall, status: 429, body: `{"error":"Too many requests"}`}, false},
+		"a number as code":    {odd{call: chatCall, status: 429, body: `{"error":{"code":429,"message":"Too many requests"}}`}, false},
+		"JSON in the message": {odd{call: generate, status: 429, body: `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"{\"error\":{\"code\":429,\"status\":\"RESOURCE_EXHAUSTED\",\"message\":\"retry\",\"details\":[{\"@type\":\"type.googleapis.com/google.rpc.RetryInfo\",\"retryDelay\":\"20s\"}]}}"}}`}, false},
+		"a quota":             {odd{call: chatCall, status: 429, body: quota}, true},
+		"a quota in an array": {odd{call: chatCall, status: 429, body: "[" + quota + "]"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, _ := shut(t, c.odd, true)
+			if first.status != 429 || first.body != c.body || (first.header.Get("X-Should-Retry") == "false") != c.final {
+				t.Errorf("%d %v %s", first.status, first.header, first.body)
+			}
+		})
+	}
+}
+
+// A provider that says nothing of its limits has the ones of the file: not none, and not zero.
+func TestOdd20WithoutLimitHeaders(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	w := newWorld(t, setup{file: strings.Replace(oneProvider(answering(t, &calls, fine)), "      models:", "      rpm_ceiling: 3\n      burst: 1\n      models:", 1)})
+	for n := range 5 {
+		got := w.post(chatCall.path, chatCall.body, "X-Tba-Max-Wait-Ms", "0")
+		if want := n < 3; (got.status == http.StatusOK) != want {
+			t.Errorf("call %d: %d %s", n, got.status, got.body)
+		}
+		if n >= 3 && (got.header.Get("X-Tba-Origin") != "arbiter" || gjson.Get(got.body, "error.tba.reason").String() != "rpm") {
+			t.Errorf("call %d: %v %s", n, got.header, got.body)
+		}
+	}
+	if b := w.settled(); calls.Load() != 3 || b.spent != 3*18 {
+		t.Errorf("%d calls, books %+v", calls.Load(), b)
+	}
+}
+
+// A 429 is an instruction and a 500 a failure: the first holds the rung as long as it says and leaves the breaker alone, the second
+// opens the breaker and holds nothing.
+func TestOdd21A429IsNoFailure(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		status  int
+		body    string
+		breaker arbiter.BreakerState
+		told    int // throttled events
+		asked   int64
+		then    int // status of the call that does not go up any more
+	}{
+		"429": {429, throttleBody, arbiter.BreakerClosed, 1, 1, 429},
+		"500": {500, serverError, arbiter.BreakerOpen, 0, 5, 503},
+		"529": {529, `{"error":{"message":"overloaded","type":"overloaded_error"}}`, arbiter.BreakerOpen, 0, 5, 503},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int64
+			w := newWorld(t, setup{file: oneProvider(answering(t, &calls, failing(c.status, c.body, "Retry-After", "20")))})
+			var last reply
+			for range 7 {
+				last = w.post(chatCall.path, chatCall.body, "X-Tba-Max-Wait-Ms", "0")
+			}
+			if last.status != c.then || last.header.Get("X-Tba-Origin") != "arbiter" || last.header.Get("X-Should-Retry") != "true" || calls.Load() != c.asked {
+				t.Errorf("%d after %d calls: %v %s", last.status, calls.Load(), last.header, last.body)
+			}
+			r := w.rung("openai", "gpt-5.4")
+			if r.Breaker != c.breaker || c.breaker == arbiter.BreakerClosed && r.Failures != 0 || len(w.events(arbiter.EventThrottled)) != c.told {
+				t.Errorf("%+v, events %+v", r, w.events(arbiter.EventThrottled))
+			}
+			if b := w.settled(); b.spent != 0 {
+				t.Errorf("books: %+v", b)
+			}
+		})
+	}
+}
+
+// Counts that no provider means: nothing is booked below zero, and what is not a number is no bill.
+func TestOdd22Numbers(t *testing.T) {
+	body := func(prompt, completion string) string {
+		return `{"choices":[{"message":{"content":"hi"},"finish_reason":"stop"}],"usage":{"prompt_tokens":` + prompt + `,"completion_tokens":` + completion + `}}`
+	}
+	playAll(t, map[string]odd{
+		"floats":       {call: chatCall, body: body("11.0", "7.0"), same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
+		"strings":      {call: chatCall, body: body(`"11"`, `"7"`), same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
+		"above 2^31":   {call: chatCall, body: body("11", "4294967296"), same: true, usage: arbiter.Usage{Input: 11, Output: 4294967296}},
+		"negative":     {call: chatCall, body: body("11", "-7"), same: true, usage: arbiter.Usage{Input: 11}},
+		"all negative": {call: chatCall, body: body("-11", "-7"), same: true, usage: arbiter.Usage{}},
+		"words":        {call: chatCall, body: body(`"many"`, "true"), same: true, usage: arbiter.Usage{Input: prompt, Output: 1}, guessed: true},
+	})
+}
