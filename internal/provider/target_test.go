@@ -115,6 +115,31 @@ func TestTargetAuthorize(t *testing.T) {
 	}
 }
 
+// Mistral refuses fields that it does not know: of a chat call of OpenAI's dialect it gets neither stream_options nor the newer cap.
+func TestOpenAICallsAtMistral(t *testing.T) {
+	t.Parallel()
+	const path = "/v1/chat/completions"
+	chat, _, _ := openai.Endpoint("POST", path)
+	for by, want := range map[string]string{
+		Mistral: `{"model":"m","stream":true,"max_tokens":9}`,
+		OpenAI:  `{"model":"m","stream":true,"stream_options":{"x":1,"include_usage":true},"max_completion_tokens":9}`,
+	} {
+		target, ok := dialect(t, by).Target(chat, path)
+		if !ok {
+			t.Fatalf("%s does not serve %s", by, path)
+		}
+		body := []byte(`{"model":"gpt","stream":true,"stream_options":{"x":1},"max_completion_tokens":50}`)
+		call, err := chat.Parse(path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := chat.Rewrite(body, &call, target.Adapt(Edit{Model: "m", MaxOutput: 9, IncludeUsage: true}))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %s %v, want %s", by, got, err, want)
+		}
+	}
+}
+
 // FuzzJoin: whatever path, model and query, a call stays at its upstream and carries no credential of the caller's.
 func FuzzJoin(f *testing.F) {
 	f.Add("https://api.openai.com/v1", "/v1/chat/completions", "m", "a=1&key=x")
