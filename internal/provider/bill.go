@@ -30,12 +30,34 @@ type bill struct {
 	names     [slots][]string
 	exclusive bool // the prompt count leaves cached tokens out
 	outside   bool // the output count leaves reasoning out
+	members   map[string][]holding
+}
+
+// holding is what one member of a usage object may hold.
+type holding struct {
+	slot slot
+	rank int    // 1 + place among the slot's names: the first one counts
+	rest string // path inside the member, "" for the member itself
+}
+
+// indexed is b with members.
+func indexed(b bill) bill {
+	b.members = map[string][]holding{}
+	for s, names := range &b.names {
+		for i, name := range names {
+			b.members[name] = append(b.members[name], holding{slot(s), i + 1, ""})
+			if member, rest, ok := strings.Cut(name, "."); ok {
+				b.members[member] = append(b.members[member], holding{slot(s), i + 1, rest})
+			}
+		}
+	}
+	return b
 }
 
 var (
 	// openAIBill is the shape of OpenAI's endpoints, old names and new, which Mistral, DeepSeek, Groq and the compatible
 	// endpoints of others share with small differences: the prompt includes cached tokens, the output reasoning.
-	openAIBill = bill{
+	openAIBill = indexed(bill{
 		at: "usage", model: "model", tier: "service_tier",
 		names: [slots][]string{
 			slotPrompt: {"prompt_tokens", "input_tokens"},
@@ -49,9 +71,9 @@ var (
 			slotReasoning: {"completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"},
 			slotTotal:     {"total_tokens"},
 		},
-	}
+	})
 
-	anthropicBill = bill{
+	anthropicBill = indexed(bill{
 		at: "usage", model: "model", tier: "usage.service_tier", exclusive: true,
 		names: [slots][]string{
 			slotPrompt:     {"input_tokens"},
@@ -62,9 +84,9 @@ var (
 			slotOutput:     {"output_tokens"},
 			slotReasoning:  {"output_tokens_details.thinking_tokens"},
 		},
-	}
+	})
 
-	generateBill = bill{
+	generateBill = indexed(bill{
 		at: "usageMetadata", model: "modelVersion", tier: "usageMetadata.trafficType", outside: true,
 		names: [slots][]string{
 			slotPrompt:    {"promptTokenCount"},
@@ -74,9 +96,9 @@ var (
 			slotReasoning: {"thoughtsTokenCount"},
 			slotTotal:     {"totalTokenCount"},
 		},
-	}
+	})
 
-	interactionsBill = bill{
+	interactionsBill = indexed(bill{
 		at: "usage", model: "model", tier: "service_tier", outside: true,
 		names: [slots][]string{
 			slotPrompt:    {"total_input_tokens"},
@@ -86,7 +108,7 @@ var (
 			slotReasoning: {"total_thought_tokens"},
 			slotTotal:     {"total_tokens"},
 		},
-	}
+	})
 )
 
 // of reads the bill from a whole answer.

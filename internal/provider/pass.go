@@ -216,9 +216,12 @@ func (m *Meter) Finish() (out []byte) {
 
 func (m *Meter) finishBody(all []byte) []byte {
 	body := bytes.TrimPrefix(bytes.TrimSpace(all), []byte("\xef\xbb\xbf"))
-	if doc, ok := document(body, true); ok {
+	suspect := mayFail(body)
+	if !suspect && m.e.answer == answerChat && m.wholeChat(body) {
 		m.whole = true
-		if mayFail(body) {
+	} else if doc, ok := document(body, true); ok {
+		m.whole = true
+		if suspect {
 			m.faultIn(doc, false)
 		}
 		m.answer(doc)

@@ -53,22 +53,20 @@ func (t *tally) numbers(obj gjson.Result) (next tally, found bool) {
 		if t.bill.exclusive && key.Str == "iterations" && !steps.Exists() {
 			steps = v
 		}
-		for s, names := range &t.bill.names {
-			for i, name := range names {
-				if rank[s] != 0 && rank[s] <= i+1 {
-					break
-				}
-				leaf := v
-				if k := key.Str; len(name) > len(k) && name[len(k)] == '.' && name[:len(k)] == k {
-					leaf = v.Get(name[len(k)+1:])
-				} else if name != k {
-					continue
-				}
-				if n, ok, odd := count(leaf); ok {
-					next.set(slot(s), n)
-					next.adjusted = next.adjusted || odd
-					found, rank[s] = true, i+1
-				}
+		held := t.bill.members[key.Str]
+		for i := range held {
+			at := &held[i]
+			if rank[at.slot] != 0 && rank[at.slot] <= at.rank {
+				continue
+			}
+			leaf := v
+			if at.rest != "" {
+				leaf = v.Get(at.rest)
+			}
+			if n, ok, odd := count(leaf); ok {
+				next.set(at.slot, n)
+				next.adjusted = next.adjusted || odd
+				found, rank[at.slot] = true, at.rank
 			}
 		}
 		return true
