@@ -694,9 +694,11 @@ func TestOdd22Numbers(t *testing.T) {
 	playAll(t, map[string]odd{
 		"floats":       {call: chatCall, body: body("11.0", "7.0"), same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
 		"strings":      {call: chatCall, body: body(`"11"`, `"7"`), same: true, usage: arbiter.Usage{Input: 11, Output: 7}},
-		"above 2^31":   {call: chatCall, body: body("11", "4294967296"), same: true, usage: arbiter.Usage{Input: 11, Output: 4294967296}},
-		"negative":     {call: chatCall, body: body("11", "-7"), same: true, usage: arbiter.Usage{Input: 11}},
-		"all negative": {call: chatCall, body: body("-11", "-7"), same: true, usage: arbiter.Usage{}},
+		"above 2^31":   {call: chatCall, body: body("11", "4294967296"), same: true, usage: arbiter.Usage{Input: 11, Output: 2 * 1_050_000}, guessed: true}, // twice the context
+		"beyond all":   {call: messages, body: `{"id":"m","type":"message","content":[],"usage":{"input_tokens":4294967296000,"output_tokens":7}}`, same: true, usage: arbiter.Usage{Input: 2 * 1_128_000, Output: 7}, guessed: true},
+		"negative":     {call: chatCall, body: body("11", "-7"), same: true, usage: arbiter.Usage{Input: 11, Output: 1}, guessed: true},
+		"all negative": {call: chatCall, body: body("-11", "-7"), same: true, usage: arbiter.Usage{Input: prompt, Output: 1}, guessed: true},
+		"zero":         {call: chatCall, body: body("0", "0"), same: true, usage: arbiter.Usage{}},
 		"words":        {call: chatCall, body: body(`"many"`, "true"), same: true, usage: arbiter.Usage{Input: prompt, Output: 1}, guessed: true},
 	})
 }

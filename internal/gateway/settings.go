@@ -26,6 +26,7 @@ type poolSettings struct {
 	*config.Pool
 	upstreams map[string]*upstream
 	outputs   map[string]int64 // rungName → the model's own output cap
+	contexts  map[string]int64 // rungName → the longest prompt and answer together; none where the prompt's is unknown
 	names     []string         // of ladders and models, for GET models
 	excluded  sync.Map         // exclusion → []string
 }
@@ -61,7 +62,7 @@ func NewSettings(c *config.Config) (*Settings, error) {
 }
 
 func newPoolSettings(pool *config.Pool, g *config.Gateway) (*poolSettings, error) {
-	p := &poolSettings{Pool: pool, upstreams: map[string]*upstream{}, outputs: map[string]int64{}}
+	p := &poolSettings{Pool: pool, upstreams: map[string]*upstream{}, outputs: map[string]int64{}, contexts: map[string]int64{}}
 	for i := range pool.Upstreams {
 		from := &pool.Upstreams[i]
 		d, ok := provider.Lookup(from.Kind)
@@ -82,6 +83,9 @@ func newPoolSettings(pool *config.Pool, g *config.Gateway) (*poolSettings, error
 		p.upstreams[up.Name] = up
 		for _, m := range pool.Policy.Providers[i].Models {
 			p.outputs[rungName(up.Name, m.Name)] = int64(m.MaxOutput)
+			if m.MaxInput > 0 {
+				p.contexts[rungName(up.Name, m.Name)] = int64(m.MaxInput + m.MaxOutput)
+			}
 			if m.Name != "" {
 				p.names = append(p.names, m.Name)
 			}

@@ -70,18 +70,23 @@ func (t *try) bill(o arbiter.Outcome) Report {
 	if x.endpoint.Unbilled() {
 		return Report{Outcome: o, HasUsage: true}
 	}
-	if m.HasUsage && m.Complete {
-		x.g.learned.observe(x, &m.Usage)
-		return t.served(Report{Outcome: o, HasUsage: true, Usage: m.Usage.Usage}, &m.Usage)
-	}
 	r := t.guess(o)
+	whole := m.HasUsage && m.Complete
 	if m.HasUsage { // the last that was seen, by kind; what is missing is guessed
 		guessed := r.Usage.Input
-		if r.Usage = m.Usage.Usage; r.Usage.Total() == r.Usage.Output {
+		var doubtful bool
+		if r.Usage, doubtful = t.plausible(&m.Usage); whole && !doubtful {
+			x.g.learned.observe(x, &m.Usage)
+			r.Estimated = false
+			return t.served(r, &m.Usage)
+		}
+		if r.Usage.InputTotal() == 0 {
 			r.Usage.Input = guessed
 		}
 	}
-	r.Usage.Output = max(r.Usage.Output, arbiter.Tokens(provider.EstimateText(m.TextBytes)))
+	if !whole || r.Usage.Output == 0 {
+		r.Usage.Output = max(r.Usage.Output, arbiter.Tokens(provider.EstimateText(m.TextBytes)))
+	}
 	return t.served(r, &m.Usage)
 }
 
@@ -92,6 +97,30 @@ func (t *try) served(r Report, u *provider.Usage) Report {
 		r.Model, _ = t.x.pool.ModelID(t.grant.Provider, r.Model) // "" is the lease's
 	}
 	return r
+}
+
+// onePass are the endpoints at which a call is one pass of the model: what it counts has a bound.
+var onePass = map[string]bool{"chat": true, "completions": true, "fim": true, "messages": true, "generate": true, "embeddings": true, "embed": true}
+
+// plausible is a bill within twice the model's context (provider-facts §7, case 22). doubtful says that it was not, or that the provider's
+// counts cannot all be true.
+func (t *try) plausible(u *provider.Usage) (sane arbiter.Usage, doubtful bool) {
+	sane, doubtful = u.Usage, u.Adjusted
+	most := arbiter.Tokens(2 * t.x.pool.contexts[rungName(t.grant.Provider, t.grant.Model)])
+	if most == 0 || u.Longest > 0 || !onePass[t.x.endpoint.Name()] {
+		return sane, doubtful
+	}
+	each := most * arbiter.Tokens(max(t.x.call.Choices, 1))
+	for _, n := range [...]struct {
+		count *arbiter.Tokens
+		most  arbiter.Tokens
+	}{{&sane.Input, most}, {&sane.CacheRead, most}, {&sane.CacheWrite, most}, {&sane.CacheWriteLong, most}, {&sane.Output, each}} {
+		if *n.count > n.most {
+			*n.count, doubtful = n.most, true
+		}
+	}
+	sane.Reasoning = min(sane.Reasoning, sane.Output)
+	return sane, doubtful
 }
 
 // guess is the report of a call whose answer nobody saw: its prompt was read.
