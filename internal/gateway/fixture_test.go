@@ -48,6 +48,8 @@ type setup struct {
 	store journal.Store
 	keys  *identity.Keyring
 	hooks gateway.Hooks
+	// leaser is put around the engine's own; nil for none.
+	leaser func(gateway.Leaser) gateway.Leaser
 }
 
 // syncBuffer is what a process has logged.
@@ -94,8 +96,12 @@ func newWorld(t testing.TB, s setup) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var leaser gateway.Leaser = gateway.NewLocal(w.engine)
+	if s.leaser != nil {
+		leaser = s.leaser(leaser)
+	}
 	w.gateway = gateway.New(gateway.Options{
-		Leaser: gateway.NewLocal(w.engine), Settings: settings, Keys: s.keys, Logger: log, Hooks: s.hooks,
+		Leaser: leaser, Settings: settings, Keys: s.keys, Logger: log, Hooks: s.hooks,
 		Policy: func(pool string) *arbiter.Policy {
 			if p, ok := c.Pool(pool); ok {
 				return p.Policy
