@@ -30,6 +30,7 @@ var anthropic = Dialect{
 		}{r.Model, r.MaxOutput, []message{{"user", r.Text}}}
 	},
 	usage:  anthropicUsage,
+	image:  anthropicImage,
 	limits: anthropicLimits,
 	rules: []Rule{
 		{Name: "anthropic_spend", Status: []int{429}, Codes: []string{"enforced_spend_limit_reached",
@@ -85,12 +86,32 @@ func anthropicLimits(r reader) Limits {
 	return l
 }
 
+// anthropicImage is width × height / 750: up to 1,600 after scaling the long side to 1,568 pixels on models before
+// Opus 4.7, up to 4,800 from there on.
+func anthropicImage(model string, m *media) int64 {
+	w, h := m.width, m.height
+	if before47(model) {
+		w, h = fit(w, h, 1568, 1568)
+		return min(ceilDiv(w*h, 750), 1600)
+	}
+	return min(ceilDiv(w*h, 750), 4800)
+}
+
+func before47(model string) bool {
+	for _, old := range [...]string{"claude-2", "claude-3", "-4-0", "-4-1", "-4-5", "-4-6", "-4-2025"} {
+		if strings.Contains(model, old) {
+			return true
+		}
+	}
+	return false
+}
+
 // anthropicRoutes leaves out batches, which cannot be metered by the call, and the legacy completions, whose answers
 // have no usage.
 var anthropicRoutes = []route{
-	{post, "/v1/messages", &Endpoint{name: "messages", operation: "chat", dialect: &anthropic, answer: answerMessages,
+	{post, "/v1/messages", &Endpoint{name: "messages", dialect: &anthropic, answer: answerMessages,
 		fields: messagesFields, caps: olderCaps}},
-	{post, "/v1/messages/count_tokens", &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &anthropic,
+	{post, "/v1/messages/count_tokens", &Endpoint{name: "count_tokens", dialect: &anthropic,
 		fields: messagesFields, unbilled: true, silent: true}},
 	{get, "/v1/models", models(&anthropic)},
 	{get, "/v1/models/*", models(&anthropic)},

@@ -83,8 +83,8 @@ type Rule struct {
 	When   fact     // all of these were found in the body
 
 	Class     Class
-	Dim       arbiter.Dim   // DimNone: taken from the quota id or the header that has nothing remaining
-	Until     Until         //
+	Dim       arbiter.Dim // DimNone: taken from the quota id or the header that has nothing remaining
+	Until     Until
 	Default   time.Duration // for UntilHint without a hint; 0: back-off
 	Grows     bool          // Default doubles when it happens again
 	Repeats   Class         // what a second one in a row means; NoError: the same again
@@ -95,8 +95,8 @@ type Rule struct {
 type Verdict struct {
 	Class     Class
 	Dim       arbiter.Dim
-	Rule      string        // name of the rule that decided
-	Until     Until         //
+	Rule      string // name of the rule that decided
+	Until     Until
 	Wait      time.Duration // until the next try makes sense; 0: not known (see Until)
 	Hinted    bool          // Wait is the provider's word, not a default
 	Grows     bool

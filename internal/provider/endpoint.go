@@ -10,7 +10,6 @@ import (
 // metered. The values come from Dialect.Endpoint, are never changed and may be used by any number of goroutines.
 type Endpoint struct {
 	name      string
-	operation string
 	dialect   *Dialect
 	answer    answer
 	form      form
@@ -51,21 +50,11 @@ const (
 
 // Name is the endpoint's name: chat, completions, responses, embeddings, messages, count_tokens, generate, embed,
 // interactions, fim, agents, conversations, ocr, moderations, images, image_edits, audio_speech, audio_transcriptions,
-// audio_translations, models, stored (an answer that is already paid for), tool.
+// audio_translations, models, stored (an answer that is already paid for), passthrough, tool.
 func (e *Endpoint) Name() string { return e.name }
-
-// Operation is the value of OpenTelemetry's gen_ai.operation.name.
-func (e *Endpoint) Operation() string { return e.operation }
-
-// Dialect is the dialect whose endpoint this is.
-func (e *Endpoint) Dialect() *Dialect { return e.dialect }
 
 // Unbilled says that a call costs a request and no tokens: it is leased with 0 tokens and committed as an explicit zero.
 func (e *Endpoint) Unbilled() bool { return e.unbilled }
-
-// TakesUsageOption says whether a stream must be asked for its usage. Where a rung of another dialect serves the call,
-// Target.TakesUsageOption decides.
-func (e *Endpoint) TakesUsageOption() bool { return e.usageOpt }
 
 // Multipart says that the body is a form and is read by ParseForm rather than Parse.
 func (e *Endpoint) Multipart() bool { return e.form == formMultipart }
@@ -82,10 +71,9 @@ type route struct {
 // false when the call cannot be metered.
 func (d *Dialect) Endpoint(method, path string) (e *Endpoint, model string, ok bool) {
 	if d.name == HTTP {
-		return &toolEndpoint, "", true
+		return toolEndpoint, "", true
 	}
-	for i := range d.routes() {
-		r := &d.routes()[i]
+	for _, r := range d.routes() {
 		if r.method != method {
 			continue
 		}
@@ -99,15 +87,28 @@ func (d *Dialect) Endpoint(method, path string) (e *Endpoint, model string, ok b
 	return nil, "", false
 }
 
-// stored is an answer that was paid for when it was made: reading, cancelling and deleting it costs a request.
-func stored(d *Dialect) *Endpoint {
-	return &Endpoint{name: "stored", operation: "stored", dialect: d, form: formAny, unbilled: true, silent: true}
+// unread is an endpoint whose calls cost a request and no tokens, and whose bodies are not read.
+func unread(d *Dialect, name string) *Endpoint {
+	return &Endpoint{name: name, dialect: d, form: formAny, unbilled: true, silent: true}
 }
 
+// stored is an answer that was paid for when it was made: reading, cancelling and deleting it costs a request.
+func stored(d *Dialect) *Endpoint { return unread(d, "stored") }
+
 // models is the provider's list of models.
-func models(d *Dialect) *Endpoint {
-	return &Endpoint{name: "models", operation: "models", dialect: d, form: formAny, unbilled: true, silent: true}
+func models(d *Dialect) *Endpoint { return unread(d, "models") }
+
+var passthroughs = map[string]*Endpoint{
+	OpenAI:    unread(&openai, "passthrough"),
+	Anthropic: unread(&anthropic, "passthrough"),
+	Gemini:    unread(&gemini, "passthrough"),
+	Mistral:   unread(&mistral, "passthrough"),
+	HTTP:      toolEndpoint,
 }
+
+// Passthrough is the endpoint of any path that an operator lets through although its calls cannot be metered: a call costs a request
+// and no tokens, and neither its body nor its answer is read.
+func (d *Dialect) Passthrough() *Endpoint { return passthroughs[d.name] }
 
 // routes is a function because the endpoints point at their dialects.
 func (d *Dialect) routes() []route {
@@ -159,15 +160,11 @@ func (e *Endpoint) Path(path, model string) string {
 	if e.dialect.name != Gemini || model == "" {
 		return path
 	}
-	before, rest, ok := strings.Cut(path, "/models/")
+	before, _, verb, ok := geminiPath(path)
 	if !ok {
 		return path
 	}
-	colon := strings.LastIndexByte(rest, ':')
-	if colon < 0 {
-		return path
-	}
-	return before + "/models/" + url.PathEscape(strings.TrimPrefix(model, "models/")) + rest[colon:]
+	return before + url.PathEscape(strings.TrimPrefix(model, "models/")) + verb
 }
 
 const (

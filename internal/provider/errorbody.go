@@ -18,12 +18,12 @@ type fact uint16
 const (
 	factJSON fact = 1 << iota
 	factNotJSON
-	factTooLarge        // asks for more than the whole limit
-	factNoViolations    // names no quota at all
-	factDay             // names a quota per day
-	factDayOnly         // and no quota per minute
-	factMinute          // names a quota per minute
-	factNoRetryInfo     //
+	factTooLarge     // asks for more than the whole limit
+	factNoViolations // names no quota at all
+	factDay          // names a quota per day
+	factDayOnly      // and no quota per minute
+	factMinute       // names a quota per minute
+	factNoRetryInfo
 	factRetryWithinHour // RetryInfo of at most an hour
 	factRetryBeyondHour
 	factRetryAfter // a header names a wait
@@ -123,6 +123,19 @@ func decodeError(body []byte) (e errorBody) {
 		e.facts |= factTooLarge
 	}
 	return e
+}
+
+// object parses body when it is one JSON object, perhaps after blank keep-alive lines, or an array whose first element
+// is one (Vertex wraps its errors so).
+func object(body []byte) (gjson.Result, bool) {
+	if !ValidJSON(body) {
+		return gjson.Result{}, false
+	}
+	doc := gjson.ParseBytes(body)
+	if doc.IsArray() {
+		doc = doc.Get("0")
+	}
+	return doc, doc.IsObject()
 }
 
 // readDetails looks through Google's list of typed details for violated quotas and the wait.

@@ -23,10 +23,14 @@ type Call struct {
 	plan   *plan // where the body has what Rewrite may change
 }
 
+// EstimateText is the number of tokens of n bytes of text: bytes/4, rounded up. Measured against the o200k vocabulary
+// it is off by +5 % for English prose, -1 % for Go and -20 % for JSON; runes/4 would be off by -64 % for Chinese.
+func EstimateText(n int64) int64 { return ceilDiv(max(n, 0), 4) }
+
 // Input is the estimated input in tokens: text/4 + JSON/3 + media + 4 for each message + 12 for each tool, before any
-// learned ratio. Measured against o200k: +5 % for English prose, -1 % for Go, +7 % for JSON (provider-facts 6.2).
+// learned ratio. Measured against o200k: +5 % for English prose, -1 % for Go, +7 % for JSON.
 func (c *Call) Input() int64 {
-	n := EstimateText(c.TextBytes) + (max(c.JSONBytes, 0)+2)/3 + c.MediaTokens + 4*c.Messages + 12*c.Tools
+	n := EstimateText(c.TextBytes) + ceilDiv(max(c.JSONBytes, 0), 3) + c.MediaTokens + 4*c.Messages + 12*c.Tools
 	return min(n, maxCount)
 }
 
@@ -44,9 +48,15 @@ func (c *Call) Output(modelMax, fallback int64) int64 {
 	if n <= 0 || modelMax > 0 && n > modelMax {
 		n = modelMax
 	}
-	n, times := max(n, 0), max(c.Choices, 1)
-	if n > maxCount/times {
+	return times(max(n, 0), max(c.Choices, 1))
+}
+
+// times multiplies within the bound of a count.
+func times(a, b int64) int64 {
+	if a > 0 && b > maxCount/a {
 		return maxCount
 	}
-	return n * times
+	return a * b
 }
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

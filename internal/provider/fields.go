@@ -29,7 +29,7 @@ const (
 	roleContent           // object or list with texts and media
 	roleGenerate          // a whole Gemini request inside another
 	roleImageSize         // what an image to be made costs
-	roleImageQuality      //
+	roleImageQuality      // likewise
 )
 
 // capField is a place of the output cap: a field, or a field of an object.

@@ -2,10 +2,16 @@ package provider
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"strings"
 )
+
+// ErrNotForm says that a body is not the multipart form that its Content-Type announces, or is one that servers could
+// read in different ways.
+var ErrNotForm = errors.New("body is not a multipart form")
 
 // ParseForm reads what a multipart request (audio, image edits) costs. contentType is the request's header, whose
 // boundary rules. Files are measured where they lie and not copied. It returns ErrNotForm (wrapped) for a body that is
@@ -150,7 +156,7 @@ func (w *walk) formPart(from, to int) (why string) {
 			m.kind = kindImage
 		}
 		if len(w.media) < maxFiles {
-			m.inspect(rawBytes(content))
+			m.inspect(func() io.Reader { return bytes.NewReader(content) })
 		}
 		w.media = append(w.media, m)
 	}

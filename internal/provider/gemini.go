@@ -37,6 +37,7 @@ var gemini = Dialect{
 		return body
 	},
 	usage:  geminiUsage,
+	image:  geminiImage,
 	limits: func(reader) Limits { return Limits{} },
 	rules: []Rule{
 		{Name: "gemini_day", Status: []int{429}, When: factDayOnly | factNoRetryInfo, Class: Exhausted, Dim: arbiter.DimRPD, Until: UntilPacificDay},
@@ -59,20 +60,14 @@ var gemini = Dialect{
 	},
 }
 
-// geminiPath splits .../models/{model}:{verb}.
-func geminiPath(path string) (model, verb string) {
-	_, rest, ok := strings.Cut(path, "/models/")
-	if !ok {
-		return "", ""
+// geminiPath splits a path around its model: ".../models/", the model, ":verb". ok is false for a path without one.
+func geminiPath(path string) (before, model, verb string, ok bool) {
+	before, rest, ok := strings.Cut(path, "/models/")
+	colon := strings.LastIndexByte(rest, ':') // the last one: tuned models have colons in their names
+	if !ok || colon < 0 {
+		return "", "", "", false
 	}
-	model = rest
-	if i := strings.LastIndexByte(rest, ':'); i >= 0 { // the last one: tuned models have colons in their names
-		model, verb = rest[:i], rest[i+1:]
-	}
-	if plain, err := url.PathUnescape(model); err == nil {
-		model = plain
-	}
-	return model, verb
+	return before + "/models/", rest[:colon], rest[colon:], true
 }
 
 // firstOf returns the first path that exists: Google's servers take camelCase and snake_case alike.
@@ -85,17 +80,25 @@ func firstOf(doc gjson.Result, paths ...string) gjson.Result {
 	return gjson.Result{}
 }
 
+// geminiImage is 258 for up to 384 pixels a side, else 258 for each tile of 768.
+func geminiImage(_ string, m *media) int64 {
+	if m.width <= 384 && m.height <= 384 {
+		return 258
+	}
+	return times(258, times(ceilDiv(m.width, 768), ceilDiv(m.height, 768)))
+}
+
 // geminiRoutes has every verb under both versions of the API.
 var geminiRoutes = func() (list []route) {
-	generate := &Endpoint{name: "generate", operation: "generate_content", dialect: &gemini, answer: answerGenerate,
+	generate := &Endpoint{name: "generate", dialect: &gemini, answer: answerGenerate,
 		fields: generateFields, caps: generateCaps}
 	stream := *generate
 	stream.streams = true
-	count := &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &gemini,
+	count := &Endpoint{name: "count_tokens", dialect: &gemini,
 		fields: generateFields, unbilled: true, silent: true}
-	embed := &Endpoint{name: "embed", operation: "embeddings", dialect: &gemini, answer: answerInput,
+	embed := &Endpoint{name: "embed", dialect: &gemini, answer: answerInput,
 		fields: embedFields, silent: true}
-	interactions := &Endpoint{name: "interactions", operation: "generate_content", dialect: &gemini, answer: answerInteractions,
+	interactions := &Endpoint{name: "interactions", dialect: &gemini, answer: answerInteractions,
 		fields: interactionsFields, caps: interactionsCaps}
 	for _, version := range [...]string{"/v1beta", "/v1"} {
 		list = append(list,

@@ -16,4 +16,4 @@ var tool = Dialect{
 	limits:   openAILimits,
 }
 
-var toolEndpoint = Endpoint{name: "tool", operation: "execute_tool", dialect: &tool, form: formAny, unbilled: true, silent: true}
+var toolEndpoint = unread(&tool, "tool")

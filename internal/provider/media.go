@@ -99,9 +99,9 @@ func isText(mime []byte) bool {
 		bytes.HasPrefix(mime, []byte("application/xml"))
 }
 
-// readFile judges an encoded file by its stated type, else by its first bytes, else by what its place promised. isText
+// readFile judges an encoded file by its stated type, else by its first bytes, else by what its place promised. plain
 // says that it is a text whose m.bytes count as such. Without look its bytes are left alone.
-func readFile(hint kind, mime []byte, t text, look bool) (m media, text bool) {
+func readFile(hint kind, mime []byte, t text, look bool) (m media, plain bool) {
 	payload := t.raw
 	inBase64 := true
 	if rest, ok := bytes.CutPrefix(payload, []byte("data:")); ok {
@@ -204,20 +204,11 @@ func webpSize(h []byte) (width, height int) {
 	return 0, 0
 }
 
-// mediaTokens is what one file counts as input (provider-facts 6.4).
+// mediaTokens is what one file counts as input.
 func (d *Dialect) mediaTokens(model string, m *media) int64 {
-	seconds := func(rate int64) int64 { return (m.bytes + rate - 1) / rate }
 	switch {
-	case m.kind == kindImage && m.width > 0 && m.height > 0:
-		switch d.name {
-		case OpenAI:
-			return openAIImage(model, m.width, m.height, m.low)
-		case Anthropic:
-			return anthropicImage(model, m.width, m.height)
-		case Gemini:
-			return geminiImage(m.width, m.height)
-		}
-		return unknownImage
+	case m.kind == kindImage && m.width > 0 && m.height > 0 && d.image != nil:
+		return d.image(model, m)
 	case m.kind <= kindImage:
 		return unknownImage
 	case m.bytes == 0:
@@ -227,9 +218,9 @@ func (d *Dialect) mediaTokens(model string, m *media) int64 {
 		if rate <= 0 {
 			rate = audioRate
 		}
-		return times(audioTokens, seconds(rate))
+		return times(audioTokens, ceilDiv(m.bytes, rate))
 	case m.kind == kindVideo:
-		return times(videoTokens, seconds(videoRate))
+		return times(videoTokens, ceilDiv(m.bytes, videoRate))
 	}
 	return m.bytes/pdfBytes + 1
 }
@@ -244,83 +235,3 @@ func fit(w, h, long, short int64) (int64, int64) {
 	}
 	return w, h
 }
-
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
-
-// openAIImage: tiles of 512 pixels for gpt-4o, gpt-4.1 and gpt-5, patches of 32 pixels for the small models of their
-// time. Which of the two a newer model uses is not published in one place: the larger counts.
-func openAIImage(model string, w, h int64, low bool) int64 {
-	tw, th := fit(w, h, 2048, 768)
-	n := ceilDiv(tw, 512) * ceilDiv(th, 512)
-	patches := min(ceilDiv(w, 32)*ceilDiv(h, 32), 1536)
-	tiles := func(base, tile int64) int64 {
-		if low {
-			return base
-		}
-		return base + tile*n
-	}
-	switch {
-	case strings.HasPrefix(model, "gpt-4o-mini"):
-		return tiles(2833, 5667)
-	case strings.HasPrefix(model, "gpt-4.1-mini"), strings.HasPrefix(model, "gpt-5-mini"):
-		return patches * 162 / 100
-	case strings.HasPrefix(model, "gpt-4.1-nano"), strings.HasPrefix(model, "gpt-5-nano"):
-		return patches * 246 / 100
-	case strings.HasPrefix(model, "o4-mini"):
-		return patches * 172 / 100
-	case strings.HasPrefix(model, "gpt-4o"), strings.HasPrefix(model, "gpt-4.1"):
-		return tiles(85, 170)
-	case model == "gpt-5" || strings.HasPrefix(model, "gpt-5-"):
-		return tiles(70, 140)
-	}
-	return max(tiles(85, 170), patches)
-}
-
-// anthropicImage is width × height / 750: up to 1,600 after scaling the long side to 1,568 pixels on models before
-// Opus 4.7, up to 4,800 from there on.
-func anthropicImage(model string, w, h int64) int64 {
-	if before47(model) {
-		w, h = fit(w, h, 1568, 1568)
-		return min(ceilDiv(w*h, 750), 1600)
-	}
-	return min(ceilDiv(w*h, 750), 4800)
-}
-
-func before47(model string) bool {
-	for _, old := range [...]string{"claude-2", "claude-3", "-4-0", "-4-1", "-4-5", "-4-6", "-4-2025"} {
-		if strings.Contains(model, old) {
-			return true
-		}
-	}
-	return false
-}
-
-// geminiImage is 258 for up to 384 pixels a side, else 258 for each tile of 768.
-func geminiImage(w, h int64) int64 {
-	if w <= 384 && h <= 384 {
-		return 258
-	}
-	return times(258, times(ceilDiv(w, 768), ceilDiv(h, 768)))
-}
-
-// imageOutput is what one made image costs at the most, by OpenAI's table for its image models. What the request leaves
-// open is taken at its dearest.
-func imageOutput(size, quality string) int64 {
-	row := [...]int64{408, 1584, 6240}
-	switch size {
-	case "1024x1024":
-		row = [...]int64{272, 1056, 4160}
-	case "1536x1024":
-		row = [...]int64{400, 1568, 6208}
-	}
-	switch quality {
-	case "low":
-		return row[0]
-	case "medium":
-		return row[1]
-	}
-	return row[2]
-}
-
-// rawBytes opens bytes that are not encoded.
-func rawBytes(b []byte) func() io.Reader { return func() io.Reader { return bytes.NewReader(b) } }

@@ -63,18 +63,18 @@ func mistralLimits(r reader) Limits {
 
 // mistralRoutes has no endpoint that takes stream_options: usage comes unasked in the last chunk.
 var mistralRoutes = func() []route {
-	conversation := &Endpoint{name: "conversations", operation: "chat", dialect: &mistral, answer: answerConversations,
+	conversation := &Endpoint{name: "conversations", dialect: &mistral, answer: answerConversations,
 		fields: conversationFields, caps: conversationCaps}
 	appended := *conversation
 	appended.continues, appended.fixed = true, true
-	free := &Endpoint{name: "moderations", operation: "moderations", dialect: &mistral,
+	free := &Endpoint{name: "moderations", dialect: &mistral,
 		fields: moderationFields, unbilled: true, silent: true}
 	return []route{
-		{post, "/v1/chat/completions", &Endpoint{name: "chat", operation: "chat", dialect: &mistral, answer: answerChat,
+		{post, "/v1/chat/completions", &Endpoint{name: "chat", dialect: &mistral, answer: answerChat,
 			fields: mistralChatFields, caps: olderCaps}},
-		{post, "/v1/fim/completions", &Endpoint{name: "fim", operation: "text_completion", dialect: &mistral, answer: answerChat,
+		{post, "/v1/fim/completions", &Endpoint{name: "fim", dialect: &mistral, answer: answerChat,
 			fields: fimFields, caps: olderCaps}},
-		{post, "/v1/agents/completions", &Endpoint{name: "agents", operation: "invoke_agent", dialect: &mistral, answer: answerChat,
+		{post, "/v1/agents/completions", &Endpoint{name: "agents", dialect: &mistral, answer: answerChat,
 			fields: mistralChatFields, caps: olderCaps, fixed: true}},
 		{post, "/v1/conversations", conversation},
 		{post, "/v1/conversations/*", &appended},
@@ -84,17 +84,17 @@ var mistralRoutes = func() []route {
 		{get, "/v1/conversations/*/history", stored(&mistral)},
 		{get, "/v1/conversations/*/messages", stored(&mistral)},
 		{del, "/v1/conversations/*", stored(&mistral)},
-		{post, "/v1/embeddings", &Endpoint{name: "embeddings", operation: "embeddings", dialect: &mistral, answer: answerInput,
+		{post, "/v1/embeddings", &Endpoint{name: "embeddings", dialect: &mistral, answer: answerInput,
 			fields: embeddingFields, silent: true}},
 		{post, "/v1/moderations", free},
 		{post, "/v1/chat/moderations", free},
 		{post, "/v1/classifications", free},
 		{post, "/v1/chat/classifications", free},
-		{post, "/v1/ocr", &Endpoint{name: "ocr", operation: "generate_content", dialect: &mistral, answer: answerInput,
+		{post, "/v1/ocr", &Endpoint{name: "ocr", dialect: &mistral, answer: answerInput,
 			fields: ocrFields, silent: true}},
-		{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", operation: "generate_content", dialect: &mistral,
+		{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", dialect: &mistral,
 			answer: answerAudio, form: formMultipart, fields: audioFields}},
-		{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", operation: "generate_content", dialect: &mistral, answer: answerAudio,
+		{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", dialect: &mistral, answer: answerAudio,
 			fields: speechFields}},
 		{get, "/v1/models", models(&mistral)},
 		{get, "/v1/models/*", models(&mistral)},

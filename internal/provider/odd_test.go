@@ -10,7 +10,7 @@ import (
 	"github.com/token-budget-arbiter/tba/arbiter"
 )
 
-// The odd cases of the wire, by their numbers in provider-facts §7. Those about sockets (10 compression, 21 back-off) are
+// The odd cases of the wire that providers are known for, numbered. Those about sockets (10 compression, 21 back-off) are
 // the gateway's.
 
 // stream meters data lines as one stream of a chat or another endpoint.

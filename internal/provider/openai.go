@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -20,6 +21,7 @@ var openai = Dialect{
 		}{r.Model, []message{{"user", r.Text}}, r.MaxOutput}
 	},
 	usage:  openAIUsage,
+	image:  openAIImage,
 	limits: openAILimits,
 	rules: []Rule{
 		{Name: "openai_exhausted", Status: []int{429}, Codes: []string{"credit_balance_exhausted",
@@ -56,33 +58,81 @@ var openAILimitRows = []limitRow{
 
 func openAILimits(r reader) Limits { return readLimits(r, openAILimitRows) }
 
+// openAIImage: tiles of 512 pixels for gpt-4o, gpt-4.1 and gpt-5, patches of 32 pixels for the small models of their
+// time. Which of the two a newer model uses is not published in one place: the larger counts.
+func openAIImage(model string, m *media) int64 {
+	tw, th := fit(m.width, m.height, 2048, 768)
+	n := ceilDiv(tw, 512) * ceilDiv(th, 512)
+	patches := min(ceilDiv(m.width, 32)*ceilDiv(m.height, 32), 1536)
+	tiles := func(base, tile int64) int64 {
+		if m.low {
+			return base
+		}
+		return base + tile*n
+	}
+	switch {
+	case strings.HasPrefix(model, "gpt-4o-mini"):
+		return tiles(2833, 5667)
+	case strings.HasPrefix(model, "gpt-4.1-mini"), strings.HasPrefix(model, "gpt-5-mini"):
+		return patches * 162 / 100
+	case strings.HasPrefix(model, "gpt-4.1-nano"), strings.HasPrefix(model, "gpt-5-nano"):
+		return patches * 246 / 100
+	case strings.HasPrefix(model, "o4-mini"):
+		return patches * 172 / 100
+	case strings.HasPrefix(model, "gpt-4o"), strings.HasPrefix(model, "gpt-4.1"):
+		return tiles(85, 170)
+	case model == "gpt-5" || strings.HasPrefix(model, "gpt-5-"):
+		return tiles(70, 140)
+	}
+	return max(tiles(85, 170), patches)
+}
+
+// imageOutput is what one made image costs at the most, by OpenAI's table for its image models. What the request leaves
+// open is taken at its dearest.
+func imageOutput(size, quality string) int64 {
+	row := [...]int64{408, 1584, 6240}
+	switch size {
+	case "1024x1024":
+		row = [...]int64{272, 1056, 4160}
+	case "1536x1024":
+		row = [...]int64{400, 1568, 6208}
+	}
+	switch quality {
+	case "low":
+		return row[0]
+	case "medium":
+		return row[1]
+	}
+	return row[2]
+}
+
 // openAIRoutes is what OpenAI and the servers that speak like it are asked for. Batches and realtime sessions are not in
 // it: one call of theirs cannot be metered.
 var openAIRoutes = []route{
-	{post, "/v1/chat/completions", &Endpoint{name: "chat", operation: "chat", dialect: &openai, answer: answerChat,
+	{post, "/v1/chat/completions", &Endpoint{name: "chat", dialect: &openai, answer: answerChat,
 		fields: chatFields, caps: chatCaps, usageOpt: true}},
-	{post, "/v1/responses", &Endpoint{name: "responses", operation: "chat", dialect: &openai, answer: answerResponses,
+	{post, "/v1/responses", &Endpoint{name: "responses", dialect: &openai, answer: answerResponses,
 		fields: responsesFields, caps: responsesCaps}},
-	{post, "/v1/embeddings", &Endpoint{name: "embeddings", operation: "embeddings", dialect: &openai, answer: answerInput,
+	{post, "/v1/embeddings", &Endpoint{name: "embeddings", dialect: &openai, answer: answerInput,
 		fields: embeddingFields, silent: true}},
-	{post, "/v1/completions", &Endpoint{name: "completions", operation: "text_completion", dialect: &openai, answer: answerChat,
+	{post, "/v1/completions", &Endpoint{name: "completions", dialect: &openai, answer: answerChat,
 		fields: completionFields, caps: olderCaps, usageOpt: true}},
 	// Compaction bills like an answer and has no cap.
-	{post, "/v1/responses/compact", &Endpoint{name: "responses", operation: "chat", dialect: &openai, answer: answerResponses,
+	{post, "/v1/responses/compact", &Endpoint{name: "responses", dialect: &openai, answer: answerResponses,
 		fields: responsesFields}},
-	{post, "/v1/responses/input_tokens", &Endpoint{name: "count_tokens", operation: "count_tokens", dialect: &openai,
+	{post, "/v1/responses/input_tokens", &Endpoint{name: "count_tokens", dialect: &openai,
 		fields: responsesFields, unbilled: true, silent: true}},
-	{post, "/v1/moderations", &Endpoint{name: "moderations", operation: "moderations", dialect: &openai,
+	{post, "/v1/moderations", &Endpoint{name: "moderations", dialect: &openai,
 		fields: moderationFields, unbilled: true, silent: true}},
-	{post, "/v1/images/generations", &Endpoint{name: "images", operation: "generate_content", dialect: &openai, answer: answerImages,
+	{post, "/v1/images/generations", &Endpoint{name: "images", dialect: &openai, answer: answerImages,
 		fields: imageFields}},
-	{post, "/v1/images/edits", &Endpoint{name: "image_edits", operation: "generate_content", dialect: &openai, answer: answerImages,
+	{post, "/v1/images/edits", &Endpoint{name: "image_edits", dialect: &openai, answer: answerImages,
 		form: formMultipart, fields: imageFields}},
-	{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", operation: "generate_content", dialect: &openai, answer: answerAudio,
+	{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", dialect: &openai, answer: answerAudio,
 		fields: speechFields}},
-	{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", operation: "generate_content", dialect: &openai,
+	{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", dialect: &openai,
 		answer: answerAudio, form: formMultipart, fields: audioFields}},
-	{post, "/v1/audio/translations", &Endpoint{name: "audio_translations", operation: "generate_content", dialect: &openai,
+	{post, "/v1/audio/translations", &Endpoint{name: "audio_translations", dialect: &openai,
 		answer: answerAudio, form: formMultipart, fields: audioFields}},
 	{get, "/v1/responses/*", stored(&openai)},
 	{del, "/v1/responses/*", stored(&openai)},

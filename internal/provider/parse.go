@@ -2,9 +2,13 @@ package provider
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 )
+
+// ErrNotJSON says that a body is not a JSON object.
+var ErrNotJSON = errors.New("body is not a JSON object")
 
 // Parse reads what a request costs from its body, in one walk. It returns ErrNotJSON (wrapped, with the place) for
 // anything but one JSON object of at most 1,000 levels; missing or odd fields are left at zero, because it is the
@@ -32,7 +36,7 @@ func (e *Endpoint) Parse(path string, body []byte) (Call, error) {
 	}
 	if e.dialect.name == Gemini {
 		// The path decides; interactions have the model in the body.
-		if model, _ := geminiPath(path); model != "" {
+		if _, model, _, ok := geminiPath(path); ok {
 			c.Model = model
 		}
 		c.Model = strings.TrimPrefix(c.Model, "models/")
@@ -340,12 +344,4 @@ func (w *walk) finish() {
 		// A second of speech is 32 tokens of sound at most and 2 to 4 of text.
 		c.MaxOutput = c.MediaTokens/8 + 64
 	}
-}
-
-// times multiplies within the bound of a count.
-func times(a, b int64) int64 {
-	if a > 0 && b > maxCount/a {
-		return maxCount
-	}
-	return a * b
 }

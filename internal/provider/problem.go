@@ -41,8 +41,8 @@ func (k Kind) String() string {
 
 // Problem is our own refusal. ErrorBody and StreamError put it into the words of a dialect.
 type Problem struct {
-	Status     int           // HTTP status it goes out with
-	Kind       Kind          //
+	Status     int // HTTP status it goes out with
+	Kind       Kind
 	Message    string        // one sentence for the agent's developer
 	RequestID  string        // "" when there is none
 	RetryAfter time.Duration // 0: no hint. Goes into the body where the dialect keeps it there (Gemini)
@@ -123,7 +123,7 @@ type errorObject struct {
 
 var null = json.RawMessage("null")
 
-// ErrorBody is the whole body of a refusal, JSON in the dialect's own shape (provider-facts §4.3). The member "tba" stands
+// ErrorBody is the whole body of a refusal, JSON in the dialect's own shape. The member "tba" stands
 // inside the error object: error.tba; Mistral's error is the body itself, and so is that of tools, an RFC 9457 problem.
 func (d *Dialect) ErrorBody(p Problem) []byte {
 	if p.Kind >= kinds {

@@ -27,6 +27,7 @@ type Dialect struct {
 	chatPath func(model string) string
 	chatBody func(ChatRequest) any
 	usage    func(body gjson.Result) (Usage, bool)
+	image    func(model string, m *media) int64 // input tokens of a picture whose size is known; nil: no rule is published
 	limits   func(h reader) Limits
 	rules    []Rule
 }

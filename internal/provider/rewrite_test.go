@@ -246,7 +246,7 @@ func FuzzRewrite(f *testing.F) {
 				if err != nil {
 					t.Fatalf("%s %s: %s became %s: %v", name, path, body, out, err)
 				}
-				if inPath, _ := geminiPath(path); edit.Model != "" && !r.e.fixed && !c.plan.agent && (name != Gemini || inPath == "") && again.Model != edit.Model {
+				if _, inPath, _, _ := geminiPath(path); edit.Model != "" && !r.e.fixed && !c.plan.agent && (name != Gemini || inPath == "") && again.Model != edit.Model {
 					t.Fatalf("%s %s: model %q, want %q: %s", name, path, again.Model, edit.Model, out)
 				}
 				if edit.MaxOutput > 0 && len(r.e.caps) > 0 && again.MaxOutput != edit.MaxOutput {

@@ -3,9 +3,7 @@ package provider
 import (
 	"encoding/binary"
 	"encoding/json"
-	"math"
 	"math/bits"
-	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -326,28 +324,14 @@ func (v value) truth() bool {
 }
 
 // whole reads a count, written as a number or inside a string: rounded up, 0 for nonsense and below zero, at most 2^53-1.
-func (v value) whole() int64 {
+func (v value) whole() (n int64) {
 	switch v.kind {
 	case '0':
-		return wholeText(string(v.text.raw))
+		n, _, _ = parseCount(string(v.text.raw))
 	case '"':
-		return wholeText(strings.TrimSpace(v.text.decode()))
+		n, _, _ = parseCount(strings.TrimSpace(v.text.decode()))
 	}
-	return 0
-}
-
-func wholeText(t string) int64 {
-	if n, err := strconv.ParseInt(t, 10, 64); err == nil {
-		return min(max(n, 0), maxCount)
-	}
-	f, err := strconv.ParseFloat(t, 64)
-	switch {
-	case err != nil && !math.IsInf(f, 0) || math.IsNaN(f) || f <= 0:
-		return 0
-	case f >= maxCount:
-		return maxCount
-	}
-	return int64(math.Ceil(f))
+	return n
 }
 
 // string reads a string value; everything else is "".

@@ -51,13 +51,18 @@ func (u *Usage) bound() {
 // count reads a token count as providers write them: integer, float, or either inside a string. ok is false for
 // everything else. odd says that the value was negative, fractional or too large and was clamped.
 func count(r gjson.Result) (n int64, ok, odd bool) {
-	var text string
 	switch r.Type {
 	case gjson.Number:
-		text = r.Raw
+		return parseCount(r.Raw)
 	case gjson.String:
-		text = strings.TrimSpace(r.Str)
-	default:
+		return parseCount(strings.TrimSpace(r.Str))
+	}
+	return 0, false, false
+}
+
+// parseCount is count for a text.
+func parseCount(text string) (n int64, ok, odd bool) {
+	if text == "" {
 		return 0, false, false
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
