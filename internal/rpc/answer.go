@@ -109,7 +109,7 @@ func explain(a *arbiter.Answer, m *tbav1.LeaseResponse) string {
 	case arbiter.ReasonQueue:
 		b.WriteString("older or higher requests wait for the same room")
 	case arbiter.ReasonNoRung:
-		b.WriteString("the request excepts every rung that could serve it: leave one out of except, or give the call up")
+		b.WriteString("the request excepts every rung that could serve it, or only tools are left, which have to be named: leave one out of except, or give the call up")
 	case arbiter.ReasonClass:
 		fmt.Fprintf(&b, "%s is above its share of the period budget", orThis(m.LimitName))
 	default:
