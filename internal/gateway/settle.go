@@ -99,8 +99,8 @@ func (t *try) served(r Report, u *provider.Usage) Report {
 	return r
 }
 
-// onePass are the endpoints at which a call is one pass of the model: what it counts has a bound.
-var onePass = map[string]bool{"chat": true, "completions": true, "fim": true, "messages": true, "generate": true, "embeddings": true, "embed": true}
+// onePass are the endpoints at which a call is one prompt and one pass of the model: what it counts has a bound.
+var onePass = map[string]bool{"chat": true, "fim": true, "messages": true, "generate": true}
 
 // plausible is a bill within twice the model's context (provider-facts §7, case 22). doubtful says that it was not, or that the provider's
 // counts cannot all be true.
