@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +27,7 @@ type api struct {
 
 var apis = map[string]*api{
 	provider.OpenAI: &openaiAPI, provider.Anthropic: &anthropicAPI, provider.Gemini: &geminiAPI, provider.Mistral: &mistralAPI,
-	Tool: &toolAPI,
+	provider.HTTP: &toolAPI,
 }
 
 func (a *api) find(path string) (e *endpoint, model string) {
@@ -81,7 +81,7 @@ func (c *calling) serve(path string) *fault {
 	if e.get {
 		method = http.MethodGet
 	}
-	if c.r.Method != method && c.u.Dialect != Tool {
+	if c.r.Method != method && c.u.Dialect != provider.HTTP {
 		return &fault{status: http.StatusMethodNotAllowed, message: "use " + method}
 	}
 	if !c.u.knows(provider.Credential(c.r.Header, c.r.URL.RawQuery)) {
@@ -139,7 +139,7 @@ func (c *calling) read() *fault {
 // query reads what is asked, as the real upstream checks it.
 func (c *calling) query(model string) (*query, *fault) {
 	q := &query{model: model, choices: 1}
-	if c.u.Dialect == Tool || c.endpoint.get {
+	if c.u.Dialect == provider.HTTP || c.endpoint.get {
 		q.terms = c.r.URL.RawQuery
 		q.outputless = true
 		return q, nil
@@ -242,95 +242,12 @@ func (c *calling) free(t *turn) {
 	}
 }
 
-// fail answers with a fault that bills nothing, and books its status.
-func (c *calling) fail(a arrival, model string) {
-	if c.fault.is(FaultReset) {
-		c.u.fails(a, 0)
-		c.reset()
-	}
-	c.endpoint.speaks.limits(c.w.Header(), a.limits)
-	// The status is in the books before the caller can read it.
-	w := &lateWriter{ResponseWriter: c.w, before: func(status int) { c.u.fails(a, status) }}
-	c.reply.w = w
-	c.answerFault(model)
-}
-
-// lateWriter tells the status before it goes out.
-type lateWriter struct {
-	http.ResponseWriter
-	before func(status int)
-}
-
-func (w *lateWriter) WriteHeader(status int) {
-	w.before(status)
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// answerFault writes what the fault answers.
-func (c *calling) answerFault(model string) {
-	f, p := c.fault, c.reply
-	h := p.w.Header()
-	wait := f.wait()
-	switch f.Kind {
-	case FaultReset:
-		c.reset()
-	case FaultThrottle:
-		p.write(http.StatusTooManyRequests, p.speaks.throttled(h, p.id("req_"), model, refusal{wait: wait}))
-	case FaultRamp, FaultExhausted, FaultTooLarge, FaultOverloaded:
-		if wait > 0 && c.u.Dialect != provider.Gemini {
-			h.Set("Retry-After", seconds(wait))
-		}
-		status, body := p.speaks.refuse(p.id("req_"), model, f.Kind)
-		p.write(status, body)
-	case FaultHTML:
-		h.Set("Content-Type", "text/html")
-		p.w.WriteHeader(f.n(0))
-		_, _ = fmt.Fprintf(p.w, "<html>\r\n<head><title>%d %s</title></head>\r\n<body><center><h1>%[1]d %[2]s</h1></center></body>\r\n</html>\r\n", f.n(0), statusText(f.n(0)))
-	case FaultEmpty:
-		h.Set("Content-Length", "0")
-		p.w.WriteHeader(f.n(0))
-	case FaultRedirect:
-		h.Set("Location", "http://169.254.169.254/latest/meta-data/")
-		p.w.WriteHeader(f.n(0))
-	case FaultErrorBody, FaultErrorFirst:
-		_, body := p.speaks.fault(p.id("req_"), fault{status: 502, message: statusText(502)})
-		p.write(http.StatusOK, body)
-	default: // status and early
-		if wait > 0 {
-			h.Set("Retry-After", seconds(wait))
-		}
-		if f.n(0) == http.StatusTooManyRequests {
-			p.write(http.StatusTooManyRequests, p.speaks.throttled(h, p.id("req_"), model, refusal{wait: wait}))
-			return
-		}
-		p.fault(fault{status: f.n(0)})
-	}
-}
-
-// reset breaks the connection so that the caller's system is told at once.
-func (c *calling) reset() {
-	conn, _, err := http.NewResponseController(c.w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
-	panic(http.ErrAbortHandler)
-}
-
 // knows says whether key opens this upstream; without keys of its own any key does, but a model wants one.
 func (u *upstream) knows(key string) bool {
 	if key == "" {
-		return u.Dialect == Tool && len(u.Keys) == 0
+		return u.Dialect == provider.HTTP && len(u.Keys) == 0
 	}
-	for _, k := range u.Keys {
-		if k == key {
-			return true
-		}
-	}
-	return len(u.Keys) == 0
+	return len(u.Keys) == 0 || slices.Contains(u.Keys, key)
 }
 
 // trace is the trace id of a W3C traceparent header.
@@ -340,26 +257,4 @@ func trace(h http.Header) string {
 		return ""
 	}
 	return parts[1]
-}
-
-// maxContexts bounds the conversations that are remembered; then all are forgotten.
-const maxContexts = 10_000
-
-// conversation is the tokens of the turns that led to a response, which a request that goes on from it pays again.
-func (s *Server) conversation(id string) int64 {
-	if id == "" {
-		return 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.contexts[id]
-}
-
-func (s *Server) remember(id string, tokens int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.contexts) >= maxContexts {
-		clear(s.contexts)
-	}
-	s.contexts[id] = tokens
 }

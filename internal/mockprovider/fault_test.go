@@ -41,7 +41,7 @@ func TestRefusalsAreWhatTheyStandFor(t *testing.T) {
 		{FaultHTML + "=429", map[string]provider.Class{"": provider.Throttle}, 0},
 		{FaultEmpty + "=429", map[string]provider.Class{"": provider.Throttle}, 0},
 	} {
-		for _, dialect := range []string{provider.OpenAI, provider.Anthropic, provider.Gemini, provider.Mistral} {
+		for _, dialect := range provider.Names() {
 			t.Run(c.fault+" "+dialect, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestFaultsEnd(t *testing.T) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := server(t, Options{Upstreams: []Upstream{{Name: "search", Dialect: Tool, RPM: 8}}})
+		s := server(t, Options{Upstreams: []Upstream{{Name: "search", Dialect: provider.HTTP, RPM: 8}}})
 		for _, c := range []struct {
 			query, fault string
 			status       int

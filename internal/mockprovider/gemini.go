@@ -42,7 +42,7 @@ var gemini = speaker{
 		switch r.axis {
 		case noAxis, slotAxis:
 			if r.wait == 0 {
-				return geminiErrorBody(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota).")
+				return geminiBare()
 			}
 		case tokenAxis, inputAxis:
 			metric, id = "generate_content_paid_tier_input_token_count", "GenerateContentInputTokensPerModelPerMinute"
@@ -76,19 +76,28 @@ var gemini = speaker{
 	refuse: func(_, model, kind string) (int, any) {
 		switch kind {
 		case FaultRamp:
-			return 429, geminiErrorBody(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota).")
+			return 429, geminiBare()
 		case FaultExhausted:
 			return 429, geminiErrorBody(429, "RESOURCE_EXHAUSTED", geminiQuota, geminiViolated("generate_content_paid_tier_requests",
 				"GenerateRequestsPerDayPerProjectPerModel", model, 10000))
 		case FaultTooLarge:
 			return 400, geminiErrorBody(400, "INVALID_ARGUMENT", "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).")
 		}
-		return 503, geminiErrorBody(503, "UNAVAILABLE", "The model is overloaded. Please try again later.")
+		return 503, geminiOverloaded()
 	},
 	// The error comes as bare JSON, without "data:".
 	streamError: func(t *turn) {
-		t.raw(string(appendJSON(nil, geminiErrorBody(503, "UNAVAILABLE", "The model is overloaded. Please try again later."))) + "\r\n")
+		t.raw(string(appendJSON(nil, geminiOverloaded())) + "\r\n")
 	},
+}
+
+func geminiOverloaded() any {
+	return geminiErrorBody(503, "UNAVAILABLE", "The model is overloaded. Please try again later.")
+}
+
+// geminiBare is a 429 that names neither a quota nor a wait.
+func geminiBare() any {
+	return geminiErrorBody(429, "RESOURCE_EXHAUSTED", "Resource has been exhausted (e.g. check quota).")
 }
 
 const geminiQuota = "You exceeded your current quota, please check your plan and billing details."

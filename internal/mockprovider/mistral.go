@@ -48,6 +48,10 @@ func mistralErrorBody(status int, message, kind, code string) any {
 	return e
 }
 
+func mistralOverloaded() any {
+	return mistralErrorBody(http.StatusServiceUnavailable, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505")
+}
+
 type mistralDetail struct {
 	Loc     []string `json:"loc"`
 	Message string   `json:"msg"`
@@ -90,7 +94,7 @@ var mistral = speaker{
 				Message string `json:"message"`
 			}{"Unauthorized"}
 		case f.status == http.StatusServiceUnavailable:
-			return f.status, mistralErrorBody(f.status, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505")
+			return f.status, mistralOverloaded()
 		case f.status >= 500:
 			return f.status, mistralErrorBody(f.status, "Internal server error", "internal_server_error", "1000")
 		}
@@ -105,9 +109,9 @@ var mistral = speaker{
 		case FaultTooLarge:
 			return 400, mistralErrorBody(400, "Prompt contains 2000000 tokens, which is more than the model's maximum context length of 262144.", "invalid_request_prompt", "3051")
 		}
-		return 503, mistralErrorBody(503, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505")
+		return 503, mistralOverloaded()
 	},
 	streamError: func(t *turn) {
-		t.event("", mistralErrorBody(503, "Service tier capacity exceeded for this model.", "invalid_request_error", "3505"))
+		t.event("", mistralOverloaded())
 	},
 }

@@ -21,6 +21,16 @@ func openAIErrorBody(message, kind, code string) any {
 	return map[string]openAIError{"error": e}
 }
 
+const openAIOverload = "The server is currently overloaded. Please try again later."
+
+func openAIOverloaded() any {
+	return openAIErrorBody(openAIOverload, "service_unavailable_error", "server_is_overloaded")
+}
+
+func openAIFailed() any {
+	return openAIErrorBody("The server had an error while processing your request.", "server_error", "")
+}
+
 var openai = speaker{
 	idHeader: "X-Request-Id",
 	limits: func(h http.Header, s snapshot) {
@@ -62,9 +72,9 @@ var openai = speaker{
 		case f.status == http.StatusUnauthorized:
 			return f.status, openAIErrorBody("Incorrect API key provided.", "invalid_request_error", "invalid_api_key")
 		case f.status == http.StatusServiceUnavailable:
-			return f.status, openAIErrorBody("The server is currently overloaded. Please try again later.", "service_unavailable_error", "server_is_overloaded")
+			return f.status, openAIOverloaded()
 		case f.status >= 500:
-			return f.status, openAIErrorBody("The server had an error while processing your request.", "server_error", "")
+			return f.status, openAIFailed()
 		}
 		return f.status, openAIErrorBody(f.message, "invalid_request_error", "")
 	},
@@ -77,9 +87,9 @@ var openai = speaker{
 		case FaultTooLarge:
 			return 429, openAIErrorBody("Request too large for "+model+" on tokens per min (TPM): Limit 30000, Requested 342389.", "tokens", "rate_limit_exceeded")
 		}
-		return 503, openAIErrorBody("The server is currently overloaded. Please try again later.", "service_unavailable_error", "server_is_overloaded")
+		return 503, openAIOverloaded()
 	},
 	streamError: func(t *turn) {
-		t.event("", openAIErrorBody("The server had an error while processing your request.", "server_error", ""))
+		t.event("", openAIFailed())
 	},
 }

@@ -22,17 +22,16 @@ var responses = endpoint{
 var responsesWords = func() speaker {
 	words := openai
 	words.streamError = func(t *turn) {
-		const message = "The server is currently overloaded. Please try again later."
 		if t.events == 0 { // both forms are seen: the nested one, and the one of the reference
 			t.event("error", object{{"type", "error"}, {"error", object{{"type", "service_unavailable_error"},
-				{"code", "server_is_overloaded"}, {"message", message}, {"param", nil}}}, {"sequence_number", t.number()}})
+				{"code", "server_is_overloaded"}, {"message", openAIOverload}, {"param", nil}}}, {"sequence_number", t.number()}})
 		} else {
-			t.event("error", object{{"type", "error"}, {"code", "server_error"}, {"message", message}, {"param", nil}, {"sequence_number", t.number()}})
+			t.event("error", object{{"type", "error"}, {"code", "server_error"}, {"message", openAIOverload}, {"param", nil}, {"sequence_number", t.number()}})
 		}
 		failed := responseObject(t, "failed", list{}, nil)
 		for i := range failed {
 			if failed[i].name == "error" {
-				failed[i].value = object{{"code", "server_error"}, {"message", message}}
+				failed[i].value = object{{"code", "server_error"}, {"message", openAIOverload}}
 			}
 		}
 		t.event("response.failed", object{{"type", "response.failed"}, {"sequence_number", t.number()}, {"response", failed}})

@@ -89,9 +89,6 @@ type Storm struct {
 	RetryAfter time.Duration
 }
 
-// Tool is the dialect of an upstream that is no model: a search with JSON results.
-const Tool = "http"
-
 // dialectOf is the dialect's own name; an alias is resolved, an unknown name stays.
 func dialectOf(name string) string {
 	if d, ok := provider.Lookup(name); ok {
@@ -148,7 +145,7 @@ func (o Options) settle() (Options, error) {
 
 func (u Upstream) check() error {
 	if _, known := apis[dialectOf(u.Dialect)]; !known {
-		return fmt.Errorf("dialect %q is not known: use one of %s, %s", u.Dialect, strings.Join(provider.Names(), ", "), Tool)
+		return fmt.Errorf("dialect %q is not known: use one of %s, %s", u.Dialect, strings.Join(provider.Names(), ", "), provider.HTTP)
 	}
 	for _, x := range [...]struct {
 		name string

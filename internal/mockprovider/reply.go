@@ -50,13 +50,12 @@ func (p *reply) throttled(a arrival, r refusal, model string) {
 	p.write(http.StatusTooManyRequests, p.speaks.throttled(p.w.Header(), p.id("req_"), model, r))
 }
 
-func (p *reply) fault(f fault) int {
+func (p *reply) fault(f fault) {
 	if f.message == "" {
 		f.message = statusText(f.status)
 	}
 	status, body := p.speaks.fault(p.id("req_"), f)
 	p.write(status, body)
-	return status
 }
 
 func (p *reply) identify() {

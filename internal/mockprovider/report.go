@@ -1,8 +1,6 @@
 package mockprovider
 
-import (
-	"time"
-)
+import "time"
 
 // Call is one line of an upstream's log. Times are since the start of the server.
 type Call struct {

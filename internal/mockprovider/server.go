@@ -85,3 +85,25 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	return nil
 }
+
+// maxContexts bounds the conversations that are remembered; then all are forgotten.
+const maxContexts = 10_000
+
+// conversation is the tokens of the turns that led to a response, which a request that goes on from it pays again.
+func (s *Server) conversation(id string) int64 {
+	if id == "" {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.contexts[id]
+}
+
+func (s *Server) remember(id string, tokens int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.contexts) >= maxContexts {
+		clear(s.contexts)
+	}
+	s.contexts[id] = tokens
+}
