@@ -62,29 +62,3 @@ func (r *run) set(provider, what string, faults ...mockprovider.Fault) {
 	}
 	fmt.Fprintf(r.Live, "%4.0fs  %s %s\n", time.Since(r.began).Seconds(), provider, what)
 }
-
-// books reads from the providers' own logs how many providers each job needed.
-func (s *Summary) books(mocks *mockprovider.Server, scale Scale) {
-	first := map[string]string{} // provider of a job, by trace
-	moved := map[string]bool{}
-	for _, c := range scale.Ceilings {
-		calls := mocks.Calls(c.Provider)
-		struck := -1
-		for i, call := range calls {
-			if call.Fault != "" {
-				struck = i
-			}
-			if was, known := first[call.Trace]; !known {
-				first[call.Trace] = c.Provider
-			} else if was != c.Provider && call.Trace != "" {
-				moved[call.Trace] = true
-			}
-		}
-		for _, call := range calls[struck+1:] {
-			if struck >= 0 && call.Status == 200 {
-				s.Returned++
-			}
-		}
-	}
-	s.Failovers = int64(len(moved))
-}

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/token-budget-arbiter/tba/internal/mockprovider"
 )
 
-// Summary is the outcome of a run. What the arbiter did is counted at the SDK's connection; what really happened (429,
-// used tokens, overshoot, violations) in the mock providers' own books.
+// Summary is the outcome of a run. What the arbiter did is counted at the SDK's connection and in the gateway's refusals; what
+// really happened (429, used tokens, overshoot, violations) in the mock providers' own books.
 type Summary struct {
 	Seconds float64 `json:"seconds"`
 	Agents  int     `json:"agents"`
@@ -130,6 +131,32 @@ func (s *Summary) audit(scale Scale, reports []mockprovider.Report, periods int6
 		s.ProviderCallsPerTask = math.Round(1000*float64(s.ProviderCalls)/float64(s.Finished)) / 1000
 	}
 	s.BudgetOvershootTokens += max(total-periods*scale.GlobalTokens, 0)
+}
+
+// books reads from the providers' own logs which jobs needed a second provider, and what a provider answered after its failure.
+func (s *Summary) books(mocks *mockprovider.Server, scale Scale) {
+	first := map[string]string{} // provider of a job, by trace
+	moved := map[string]bool{}
+	for _, c := range scale.Ceilings {
+		calls := mocks.Calls(c.Provider)
+		struck := -1
+		for i, call := range calls {
+			if call.Fault != "" {
+				struck = i
+			}
+			if was, known := first[call.Trace]; !known {
+				first[call.Trace] = c.Provider
+			} else if was != c.Provider && call.Trace != "" {
+				moved[call.Trace] = true
+			}
+		}
+		for _, call := range calls[struck+1:] {
+			if struck >= 0 && call.Status == http.StatusOK {
+				s.Returned++
+			}
+		}
+	}
+	s.Failovers = int64(len(moved))
 }
 
 // WriteText prints the summary for people.

@@ -53,6 +53,14 @@ func (t *tally) add(counter *int64, n int64) {
 	*counter += n
 }
 
+// fail counts a call that came to nothing for a reason that nobody planned.
+func (t *tally) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.failed++
+	t.lastFailure = err.Error()
+}
+
 // counts is a copy of a tally at one moment.
 type counts struct {
 	granted, deferred, denied, calls, gaveUp, failed, committed int64

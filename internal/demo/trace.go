@@ -1,8 +1,8 @@
 // Package demo: the scripted fleet of `tba dev --demo`.
 //
 // It replays a real production trace, faster than it happened, through a fleet of agents. Half of them lease each call with the
-// SDK and make it over HTTP at mock providers; the other half know nothing of leases and call the gateway. What it proves is counted at the mock providers, from their own books: the
-// arbiter is not asked whether it kept its promises.
+// SDK and make it over HTTP at mock providers; the other half know nothing of leases and call the gateway. What it proves is
+// counted at the mock providers, from their own books: the arbiter is not asked whether it kept its promises.
 package demo
 
 import (

@@ -162,10 +162,7 @@ func (t *tally) ended(err error, begun, late bool) {
 	case !begun && (late || !errors.As(err, &refusal) && !errors.As(err, &away)):
 		t.add(&t.gaveUp, 1)
 	default:
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.failed++
-		t.lastFailure = err.Error()
+		t.fail(err)
 	}
 }
 
@@ -181,9 +178,6 @@ func (t *tally) answered(err error) {
 			t.add(&t.gaveUp, 1)
 		}
 	default:
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.failed++
-		t.lastFailure = err.Error()
+		t.fail(err)
 	}
 }
