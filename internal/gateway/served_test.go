@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/token-budget-arbiter/tba/internal/identity"
 )
 
 // The price is that of the model and the service tier which the answer names, to the nano-dollar; tokens and money count on the lease's rung.
@@ -78,6 +81,38 @@ func TestAToolIsNeverChosen(t *testing.T) {
 	for range 10 {
 		if got := w.post("/v1/chat/completions", strings.Replace(hello, `"model":"gpt-5.4",`, "", 1)); got.status != http.StatusOK || got.header.Get("X-Tba-Provider") != "openai" {
 			t.Fatalf("%d %v %s", got.status, got.header, got.body)
+		}
+	}
+}
+
+// A sidecar's answers tell the tightest budget and lower the limit headers, as those of a gateway beside its arbiter do.
+func TestSidecarTellsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Ratelimit-Limit-Requests", "10000")
+		w.Header().Set("X-Ratelimit-Remaining-Requests", "9999")
+		_, _ = io.WriteString(w, chatReply(11, 7))
+	})
+	const secret = "an-agent-of-the-fleet-01"
+	w := newSidecar(t, strings.Replace(oneProvider(up), "allow_private: true", "allow_private: true\n      rpm_ceiling: 5000", 1), identity.Key{Name: "fleet", Secret: secret})
+	deadline, tick := time.After(10*time.Second), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for {
+		got := w.post("/v1/chat/completions", hello, "Authorization", "Bearer "+secret)
+		if got.status != http.StatusOK {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		if budget := got.header.Get("X-Tba-Budget"); budget != "" {
+			if !strings.HasPrefix(budget, "global;remaining=") || !strings.Contains(budget, ";resets=") || got.header.Get("X-Ratelimit-Limit-Requests") != "5000" {
+				t.Errorf("%q, %v", budget, got.header)
+			}
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("no budget: %v", got.header)
 		}
 	}
 }
