@@ -77,8 +77,8 @@ func (e *estimator) observe(x *exchange, u *provider.Usage) {
 			ratio = firstRatio(x.asked)
 		}
 		if ok || len(e.ratios) < maxLearned {
-			ratio += ratioWeight * (float64(real)/float64(x.estimated) - ratio)
-			e.ratios[x.asked] = min(max(ratio, minRatio), maxRatio)
+			seen := min(max(float64(real)/float64(x.estimated), minRatio), maxRatio) // one wild bill must not be all that is known
+			e.ratios[x.asked] = ratio + ratioWeight*(seen-ratio)
 		}
 	}
 	key := x.ask.Class + "\x00" + x.asked
