@@ -76,14 +76,6 @@ func (place *placement) apply(c *config.Config) *config.Config {
 	return &moved
 }
 
-// sdkBase is the base URL that the SDK of a dialect wants for a server at root: OpenAI's alone has the version in it.
-func sdkBase(root, dialect string) string {
-	if dialect == provider.OpenAI {
-		return root + "/v1"
-	}
-	return root
-}
-
 // known tells the metrics which names may stand in labels.
 func (p *proxy) known(c *config.Config) {
 	models := map[string]map[string]bool{}

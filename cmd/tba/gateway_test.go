@@ -18,10 +18,10 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/mockprovider"
 )
 
-// serving starts a server with a mock of OpenAI and rules of its own.
-func serving(t *testing.T, rules string) (*server, *mockprovider.Server) {
+// openAIMock is a mock of OpenAI that takes that long to its first token and makes so many a second after it.
+func openAIMock(t *testing.T, first time.Duration, speed int64) *mockprovider.Server {
 	t.Helper()
-	mocks, err := mockprovider.New(mockprovider.Options{Upstreams: []mockprovider.Upstream{{Name: "openai", Dialect: "openai", FirstToken: time.Millisecond, Speed: 100_000}}})
+	mocks, err := mockprovider.New(mockprovider.Options{Upstreams: []mockprovider.Upstream{{Name: "openai", Dialect: "openai", FirstToken: first, Speed: speed}}})
 	if err == nil {
 		err = mocks.Start("127.0.0.1:0")
 	}
@@ -29,6 +29,13 @@ func serving(t *testing.T, rules string) (*server, *mockprovider.Server) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mocks.Close(context.Background()) })
+	return mocks
+}
+
+// serving starts a server with a mock of OpenAI and rules of its own.
+func serving(t *testing.T, rules string) (*server, *mockprovider.Server) {
+	t.Helper()
+	mocks := openAIMock(t, time.Millisecond, 100_000)
 	c := servable(t, mocks, rules)
 	s, err := start(t.Context(), startOptions{config: c, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -197,14 +204,7 @@ func TestGatewayFollowsTheFile(t *testing.T) {
 // TestDrainEndsCallsFirst: a call that runs when the server is told to stop gets its whole answer, and its bill.
 func TestDrainEndsCallsFirst(t *testing.T) {
 	t.Parallel()
-	mocks, err := mockprovider.New(mockprovider.Options{Upstreams: []mockprovider.Upstream{{Name: "openai", Dialect: "openai", FirstToken: 10 * time.Millisecond, Speed: 40}}})
-	if err == nil {
-		err = mocks.Start("127.0.0.1:0")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mocks.Close(context.Background())
+	mocks := openAIMock(t, 10*time.Millisecond, 40)
 	s, err := start(t.Context(), startOptions{config: servable(t, mocks, ""), log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

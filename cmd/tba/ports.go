@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/identity"
+	"github.com/token-budget-arbiter/tba/internal/rpc"
 )
 
 // ports are the bound addresses. A sidecar has no gRPC.
@@ -75,6 +78,25 @@ func (p *ports) addresses() addresses {
 		at.GRPC = p.grpc.Addr().String()
 	}
 	return at
+}
+
+// newHTTP is the server of the HTTP port. cert is nil for plain HTTP.
+func newHTTP(h http.Handler, cert *tls.Config, log *slog.Logger) *http.Server {
+	s := rpc.NewHTTPServer(h)
+	s.TLSConfig = cert
+	s.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	return s
+}
+
+// serveHTTP serves until the listener closes; what else ends it goes to failed.
+func serveHTTP(s *http.Server, l net.Listener, failed chan<- error) {
+	serve := func() error { return s.Serve(l) }
+	if s.TLSConfig != nil {
+		serve = func() error { return s.ServeTLS(l, "", "") }
+	}
+	if err := serve(); !errors.Is(err, http.ErrServerClosed) {
+		failed <- fmt.Errorf("serve HTTP on %s: %w", l.Addr(), err)
+	}
 }
 
 // local reports whether nobody beyond this machine can reach any of them.

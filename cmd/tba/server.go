@@ -145,9 +145,7 @@ func start(ctx context.Context, o startOptions) (up *server, err error) {
 		creds = credentials.NewTLS(cert.Clone())
 	}
 	s.grpc = s.api.GRPC(creds)
-	s.http = rpc.NewHTTPServer(s.proxy.before(s.api.HTTP(nil)))
-	s.http.TLSConfig, s.tls = cert, cert != nil
-	s.http.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	s.http, s.tls = newHTTP(s.proxy.before(s.api.HTTP(nil)), cert, s.log), cert != nil
 	s.serve()
 	s.api.SetServing(true)
 	s.ops.Watch(s.pools, s.pools)
@@ -186,17 +184,7 @@ func (s *server) serve() {
 			s.failed <- fmt.Errorf("serve gRPC on %s: %w", s.ports.grpc.Addr(), err)
 		}
 	}()
-	go func() {
-		var err error
-		if s.tls {
-			err = s.http.ServeTLS(s.ports.http, "", "")
-		} else {
-			err = s.http.Serve(s.ports.http)
-		}
-		if !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- fmt.Errorf("serve HTTP on %s: %w", s.ports.http.Addr(), err)
-		}
-	}()
+	go serveHTTP(s.http, s.ports.http, s.failed)
 }
 
 func (s *server) createPools(ctx context.Context, dir string, c *config.Config) error {

@@ -22,7 +22,6 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/gateway"
 	"github.com/token-budget-arbiter/tba/internal/identity"
-	"github.com/token-budget-arbiter/tba/internal/rpc"
 )
 
 // sidecarOptions are the flags of gateway.
@@ -156,18 +155,8 @@ func startSidecar(c *config.Config, target string, creds *tls.Config, log *slog.
 		return nil, err
 	}
 	unreadKeys(log, c, nil)
-	s.http = rpc.NewHTTPServer(s.proxy.before(http.HandlerFunc(s.elsewhere)))
-	s.http.TLSConfig = cert
-	s.http.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
-	go func() {
-		serve := func() error { return s.http.Serve(s.ports.http) }
-		if cert != nil {
-			serve = func() error { return s.http.ServeTLS(s.ports.http, "", "") }
-		}
-		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
-			s.failed <- fmt.Errorf("serve HTTP on %s: %w", s.ports.http.Addr(), err)
-		}
-	}()
+	s.http = newHTTP(s.proxy.before(http.HandlerFunc(s.elsewhere)), cert, log)
+	go serveHTTP(s.http, s.ports.http, s.failed)
 	s.ops.SetReady(s.ready)
 	if err := s.ready(); err != nil {
 		log.Warn("started without the arbiter: calls are refused until it answers", "arbiter", target, "error", err)
