@@ -129,6 +129,19 @@ func TestCredentialSlots(t *testing.T) {
 	}
 }
 
+// A slot is emptied whatever stands in it: an agent may still send a key of its own beside ours, and a short one is not looked for elsewhere.
+func TestSlotsHoldNoOtherSecrets(t *testing.T) {
+	t.Parallel()
+	for _, slot := range []string{"Authorization", "X-Api-Key", "X-Goog-Api-Key", "Api-Key", "X-Auth-Token", "Proxy-Authorization", "Cookie"} {
+		for _, credential := range []string{agentKey, "short", ""} {
+			out := upHeaders(http.Header{slot: {"sk-of-another-account"}, strings.ToLower(slot): {"short"}, "X-Kept": {"a"}}, credential)
+			if out[slot] != nil || out[strings.ToLower(slot)] != nil || out.Get("X-Kept") != "a" {
+				t.Errorf("%s beside %q: %v", slot, credential, out)
+			}
+		}
+	}
+}
+
 func TestQueryUp(t *testing.T) {
 	t.Parallel()
 	gemini, _ := provider.Lookup(provider.Gemini)
