@@ -22,7 +22,9 @@ func billed(e *estimator, class, model string, estimated, input, output int64) {
 }
 
 // ratioOf is what was learned, seen through an estimate.
-func ratioOf(e *estimator, model string) float64 { return float64(e.input(model, 1_000_000)) / 1_000_000 }
+func ratioOf(e *estimator, model string) float64 {
+	return float64(e.input(model, 1_000_000)) / 1_000_000
+}
 
 // Whatever is billed: the ratio keeps its bounds, and no single call moves it by more than a twentieth of the way to the farther one.
 func TestRatioKeepsItsBounds(t *testing.T) {

@@ -328,6 +328,7 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 		if x.queued++; x.queued <= maxQueued && !x.retried && time.Now().Before(x.until) {
 			return answer, again
 		}
+		x.g.seniority.remember(x, x.ask.Ticket) // its SDK may come back
 	case provider.Overload, provider.Provider, provider.Exhausted, provider.Auth:
 		if v.Class == provider.Auth || v.Class == provider.Exhausted {
 			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
