@@ -322,11 +322,11 @@ async function vercel(compatible) {
       if (!['stop', 'length', 'tool-calls'].includes(finished)) throw new Cut(`the stream ended with finishReason ${finished || 'none'}`);
     },
     problem: (e) => {
-      const prefix = RetryError.isInstance(e) ? 'ai.RetryError ' : 'ai.';
-      const last = RetryError.isInstance(e) ? e.lastError : e;
-      if (!APICallError.isInstance(last)) return RetryError.isInstance(e) && { type: 'ai.RetryError', status: 0, code: '', message: e.message };
+      const retried = RetryError.isInstance(e);
+      const last = retried ? e.lastError : e;
+      if (!APICallError.isInstance(last)) return retried && { type: 'ai.RetryError', status: 0, code: '', message: e.message };
       const inner = parse(last.responseBody)?.error ?? {};
-      return { type: `${prefix}APICallError`.replace('ai.RetryError APICallError', 'ai.RetryError'), status: last.statusCode ?? 0, code: String(inner.code ?? inner.type ?? ''), message: last.message };
+      return { type: retried ? 'ai.RetryError' : 'ai.APICallError', status: last.statusCode ?? 0, code: String(inner.code ?? inner.type ?? ''), message: last.message };
     },
   };
 }

@@ -241,8 +241,6 @@ def call_mistral(c, r):
     if op in ("plain", "tools"):
         answer = client.chat.complete(http_headers=headers, **chat(c, "max_tokens"))
         chat_result(r, answer.choices[0].message, answer.usage)
-        if "tool" in r and isinstance(r["tool"]["arguments"], str):
-            r["tool"]["arguments"] = arguments(r["tool"]["arguments"])
     elif op in ("stream", "tools_stream"):
         with client.chat.stream(http_headers=headers, **chat(c, "max_tokens")) as events:
             chat_stream(r, (e.data for e in events))
@@ -306,10 +304,11 @@ def run(c):
     worker = threading.Thread(target=work, daemon=True)
     worker.start()
     worker.join(c.get("timeout_s") or 30)
+    result = r
     if worker.is_alive():
-        r = {"id": c["id"], "ok": False, "text": "", "error": {"type": "driver timeout", "status": 0, "code": "", "message": ""}}
-    r["elapsed_ms"] = int((time.monotonic() - began) * 1000)
-    write(r)
+        result = {"id": c["id"], "ok": False, "text": "", "error": {"type": "driver timeout", "status": 0, "code": "", "message": ""}}
+    result["elapsed_ms"] = int((time.monotonic() - began) * 1000)
+    write(result)
 
 
 def main():
