@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -25,15 +23,7 @@ drain_timeout: 0s
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(t.Context(), startOptions{config: c, log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.drain(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := started(t, c)
 	ask := &api{a: &app{}, server: s.ports.addresses().HTTP}
 	for i := range agents {
 		var lease leaseAnswer

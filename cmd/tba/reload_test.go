@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -31,15 +29,7 @@ drain_timeout: 0s
 // TestAllPoolsOrNone: a policy that the second pool cannot use leaves the first as it is.
 func TestAllPoolsOrNone(t *testing.T) {
 	t.Parallel()
-	s, err := start(t.Context(), startOptions{config: twoPools(t, 1000), log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.drain(context.WithoutCancel(t.Context())); err != nil {
-			t.Error(err)
-		}
-	})
+	s := started(t, twoPools(t, 1000))
 	version := func(pool string) (v uint64) {
 		t.Helper()
 		err := s.pools.View(t.Context(), pool, func(st *arbiter.State) error { v = st.Policy().Version; return nil })
