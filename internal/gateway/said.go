@@ -47,22 +47,22 @@ func (s *sayings) say(word, value, from string) {
 // read gathers what the caller says. Our own headers come first, then baggage, which an agent's tracing carries along by itself, then
 // what other products' clients send.
 func (i *identifier) read(h http.Header, call *provider.Call) (s sayings) {
-	for _, field := range [...]struct {
-		to   *told
-		name string
-	}{
-		{&s.agent, headerAgent}, {&s.class, headerClass}, {&s.task, headerTask}, {&s.workflow, headerWorkflow}, {&s.parent, headerParent},
-		{&s.priority, headerPriority}, {&s.pool, headerPool},
-	} {
-		if v := valueOf(h, field.name); v != "" {
-			*field.to = told{v, field.name}
-		}
-	}
+	s.agent, s.class, s.task = heard(h, headerAgent), heard(h, headerClass), heard(h, headerTask)
+	s.workflow, s.parent = heard(h, headerWorkflow), heard(h, headerParent)
+	s.priority, s.pool = heard(h, headerPriority), heard(h, headerPool)
 	readBaggage(&s, h["Baggage"])
 	if i.compat != 0 {
 		i.compat.read(&s, h, call)
 	}
 	return s
+}
+
+// heard is what a header of ours says.
+func heard(h http.Header, name string) (t told) {
+	if v := valueOf(h, name); v != "" {
+		t = told{v, name}
+	}
+	return t
 }
 
 // valueOf is the first value of a header whose name is canonical, without blanks; "" when there is none.

@@ -80,15 +80,18 @@ func (d *Dialect) Authorize(h http.Header, key string) {
 // Credential finds the caller's key in whichever slot its SDK uses: bearer token, x-api-key, x-goog-api-key, api-key or
 // the query parameter key. It returns "" when no slot is filled.
 func Credential(h http.Header, rawQuery string) string {
-	if word, key, ok := strings.Cut(h.Get("Authorization"), " "); ok && strings.EqualFold(word, "bearer") {
+	if word, key, ok := strings.Cut(first(h, "Authorization"), " "); ok && strings.EqualFold(word, "bearer") {
 		if key = strings.TrimSpace(key); key != "" {
 			return key
 		}
 	}
 	for _, slot := range [...]string{"X-Api-Key", "X-Goog-Api-Key", "Api-Key"} {
-		if key := h.Get(slot); key != "" {
+		if key := first(h, slot); key != "" {
 			return key
 		}
+	}
+	if rawQuery == "" {
+		return ""
 	}
 	// Values with a bad escape are dropped by ParseQuery; the good ones are still returned.
 	q, _ := url.ParseQuery(rawQuery)
