@@ -15,9 +15,9 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/engine"
 )
 
-// followFile hands changed each new configuration of a file until ctx ends: by SIGHUP, of which hup is told first, by notification, by
-// comparing. from is the one in force.
-func followFile(ctx context.Context, path string, sources config.Sources, from *config.Config, hup func(), changed func(*config.Config, error) error) {
+// followFile hands w.Changed each new configuration of w.Path until ctx ends: by SIGHUP, of which hup is told first, by notification, by
+// comparing. from is the one in force, which says how often to compare.
+func followFile(ctx context.Context, w config.Watcher, from *config.Config, hup func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	now := make(chan struct{}, 1)
@@ -36,16 +36,13 @@ func followFile(ctx context.Context, path string, sources config.Sources, from *
 			}
 		}
 	}()
-	w := config.Watcher{
-		Path: path, Sources: sources, Now: now, Changed: changed,
-		Poll: time.Duration(from.Settings.Reload.Poll), Manual: !from.Settings.Reload.Watch,
-	}
+	w.Now, w.Poll, w.Manual = now, time.Duration(from.Settings.Reload.Poll), !from.Settings.Reload.Watch
 	go w.Run(ctx, from)
 }
 
 // watchConfig takes over changes of the configuration file until ctx ends.
 func (s *server) watchConfig(ctx context.Context, path string, sources config.Sources) {
-	followFile(ctx, path, sources, s.inForce, s.reloadTokenKeys, func(c *config.Config, err error) error {
+	changed := func(c *config.Config, err error) error {
 		if err == nil {
 			err = s.takeOver(ctx, c)
 		}
@@ -54,7 +51,8 @@ func (s *server) watchConfig(ctx context.Context, path string, sources config.So
 			return err
 		}
 		return nil
-	})
+	}
+	followFile(ctx, config.Watcher{Path: path, Sources: sources, Changed: changed}, s.inForce, s.reloadTokenKeys)
 }
 
 // notForNow reports whether a configuration may yet be taken over as it is: the journal is full or silent, say.

@@ -194,7 +194,7 @@ func (s *sidecar) elsewhere(w http.ResponseWriter, r *http.Request) {
 
 // watch takes over changes of the configuration file until ctx ends, as serve does.
 func (s *sidecar) watch(ctx context.Context, path string, sources config.Sources) {
-	followFile(ctx, path, sources, s.inForce, func() {}, func(c *config.Config, err error) error {
+	changed := func(c *config.Config, err error) error {
 		if err == nil {
 			err = s.takeOver(c)
 		}
@@ -205,7 +205,8 @@ func (s *sidecar) watch(ctx context.Context, path string, sources config.Sources
 		}
 		s.log.Info("configuration taken over", "file", path)
 		return nil
-	})
+	}
+	followFile(ctx, config.Watcher{Path: path, Sources: sources, Changed: changed}, s.inForce, func() {})
 }
 
 func (s *sidecar) takeOver(c *config.Config) error {
