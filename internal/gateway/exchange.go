@@ -143,6 +143,7 @@ func (x *exchange) aim() *refusal {
 func (x *exchange) estimate() {
 	a, c, e := x.ask, &x.call, &x.settings.estimation
 	buffer := float64(e.Buffer) / float64(arbiter.Whole)
+	a.Tier = c.Tier
 	if x.endpoint.Unbilled() {
 		a.Input, a.Output = 0, 0
 		return

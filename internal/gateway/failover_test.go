@@ -277,3 +277,44 @@ func TestALongWaitInABody(t *testing.T) {
 	}
 	w.settled()
 }
+
+// A wait of an hour shuts the model that it came from; money that is gone shuts every model of the provider.
+func TestALongWaitShutsOneModel(t *testing.T) {
+	t.Parallel()
+	const hour = `{"type":"error","error":{"type":"rate_limit_error","message":"This request would exceed your rate limit."}}`
+	for name, c := range map[string]struct {
+		answer func(int64, http.ResponseWriter, string)
+		second int
+	}{
+		"an hour":   {failing(429, hour, "Retry-After", "3600"), http.StatusOK},
+		"the money": {failing(402, `{"type":"error","error":{"type":"billing_error","message":"pay"}}`), http.StatusTooManyRequests},
+	} {
+		var calls atomic.Int64
+		up := answering(t, &calls, func(n int64, w http.ResponseWriter, body string) {
+			if n == 1 {
+				c.answer(n, w, body)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"type":"message","model":"claude-haiku-5-5","content":[],"usage":{"input_tokens":10,"output_tokens":5}}`)
+		})
+		w := newWorld(t, setup{file: fmt.Sprintf(`
+budget:
+  global_tokens: 1_000_000
+  providers:
+    anthropic: {base_url: %q, allow_private: true, models: {claude-opus-5-5: {}, claude-haiku-5-5: {}}}
+`, up)})
+		ask := func(model string) reply {
+			return w.post("/anthropic/v1/messages", `{"model":"`+model+`","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}`, "X-Tba-Max-Wait-Ms", "0")
+		}
+		if got := ask("claude-opus-5-5"); got.status == http.StatusOK {
+			t.Errorf("%s: the first: %d", name, got.status)
+		}
+		if got := ask("claude-opus-5-5"); got.status != http.StatusTooManyRequests || calls.Load() != 1 {
+			t.Errorf("%s: the same model again: %d after %d calls", name, got.status, calls.Load())
+		}
+		if got := ask("claude-haiku-5-5"); got.status != c.second {
+			t.Errorf("%s: another model: %d %s, want %d", name, got.status, got.body, c.second)
+		}
+	}
+}

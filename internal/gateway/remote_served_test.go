@@ -173,7 +173,11 @@ func TestFiguresOfTheWire(t *testing.T) {
 func TestRemoteTellsItsWords(t *testing.T) {
 	t.Parallel()
 	f := newFar(t, RemoteOptions{})
-	if g, err := f.remote.Acquire(t.Context(), ask("", "nobody-1")); err != nil || g.Status != arbiter.Denied || !strings.Contains(g.Message, `unpriced model "nobody-1"`) {
+	g, err := f.remote.Acquire(t.Context(), ask("", "nobody-1"))
+	if err != nil || g.Status != arbiter.Denied || !strings.Contains(g.Message, `unpriced model "nobody-1"`) {
 		t.Errorf("%+v, %v", g, err)
+	}
+	if r := refuseGrant(&g, dialects(t)[0], refusedAt, refuseOptions{}); r.message != g.Message {
+		t.Errorf("refused with %q", r.message)
 	}
 }

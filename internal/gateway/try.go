@@ -304,7 +304,7 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	x := t.x
 	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
 	x.g.hooks.upstream(t, resp.StatusCode, v)
-	signal := arbiter.ProviderSignal{Status: int32(resp.StatusCode), Dim: v.Dim, RetryAfter: int64(v.Wait)}
+	signal := arbiter.ProviderSignal{Status: int32(resp.StatusCode), Dim: v.Dim, RetryAfter: int64(v.Wait), ModelOnly: modelOnly(&v)}
 	if v.Class == provider.Auth && signal.RetryAfter == 0 {
 		signal.RetryAfter = int64(provider.KeyHold)
 	}
@@ -353,4 +353,9 @@ func (t *try) answer(resp *http.Response) {
 		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
 	}
 	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
+}
+
+// modelOnly reports whether an account is used up for the model that was called alone: by a limit that opens by itself, not for want of money.
+func modelOnly(v *provider.Verdict) bool {
+	return v.Class == provider.Exhausted && (v.Until == provider.UntilHint || v.Until == provider.UntilPacificDay)
 }

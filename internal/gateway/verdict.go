@@ -91,6 +91,9 @@ func refuseGrant(g *Grant, d *provider.Dialect, now time.Time, o refuseOptions) 
 		f.status, f.kind, f.retry = http.StatusForbidden, provider.Denied, &no
 	}
 	f.message = sentence(g, f, now, o)
+	if c.Reason == arbiter.ReasonUnpricedModel && g.Message != "" { // the arbiter's own words: its list of names may be newer
+		f.message = g.Message
+	}
 	f.limits, f.at = limitsOf(g), now
 	return f
 }
