@@ -117,3 +117,24 @@ func TestDrainsAreBounded(t *testing.T) {
 		t.Errorf("books: %+v", b)
 	}
 }
+
+// The counts at the beginning of an answer are no bill when it is cut: what was said up to there counts too.
+func TestACutAnswerIsPaidByItsText(t *testing.T) {
+	t.Parallel()
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		sse(w, `{"type":"message_start","message":{"id":"m","model":"claude-sonnet-5","usage":{"input_tokens":11,"output_tokens":1}}}`)
+		for range 100 {
+			sse(w, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word "}}`)
+		}
+		panic(http.ErrAbortHandler)
+	})
+	w := newWorld(t, setup{file: fourProviders(up)})
+	got := w.post("/anthropic/v1/messages", `{"model":"claude-sonnet-5","max_tokens":500,"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+	if got.err == nil {
+		t.Errorf("%d %s", got.status, got.body)
+	}
+	if b := w.settled(); b.spent < 11+100 || b.spent > 11+200 {
+		t.Errorf("500 bytes of text and 11 tokens of prompt: %+v", b)
+	}
+}
