@@ -56,7 +56,7 @@ func TestParseForm(t *testing.T) {
 		{transcriptions, []string{"language=en"}, "cap=64"},
 	} {
 		contentType, body := filled(t, c.fields...)
-		e := endpointAt(t, OpenAI, c.path)
+		e := endpoint(t, OpenAI, c.path)
 		got, err := e.ParseForm(contentType, body)
 		if err != nil {
 			t.Errorf("%s: %v", c.path, err)
@@ -67,7 +67,7 @@ func TestParseForm(t *testing.T) {
 			t.Errorf("%s: read as JSON: %v", c.path, err)
 		}
 	}
-	if _, err := endpointAt(t, OpenAI, chatCall).ParseForm("multipart/form-data; boundary=x", []byte("--x--")); !errors.Is(err, ErrNotForm) {
+	if _, err := endpoint(t, OpenAI, chatPath).ParseForm("multipart/form-data; boundary=x", []byte("--x--")); !errors.Is(err, ErrNotForm) {
 		t.Errorf("chat takes a form: %v", err)
 	}
 }
@@ -98,16 +98,16 @@ func TestFormsOfTwoReadings(t *testing.T) {
 		"a field as a file":       "--B\r\nContent-Disposition: form-data; name=\"model\"; filename=\"\"\r\n\r\ncheap\r\n--B--\r\n",
 		"encoded":                 "--B\r\n" + head + "Content-Transfer-Encoding: base64\r\n\r\nY2hlYXA=\r\n--B--\r\n",
 	} {
-		if c, err := endpointAt(t, OpenAI, transcriptions).ParseForm("multipart/form-data; boundary=B", []byte(body)); !errors.Is(err, ErrNotForm) {
+		if c, err := endpoint(t, OpenAI, transcriptions).ParseForm("multipart/form-data; boundary=B", []byte(body)); !errors.Is(err, ErrNotForm) {
 			t.Errorf("%s: %s, %v", name, told(&c), err)
 		}
 	}
 	for _, contentType := range []string{"", "application/json", "multipart/form-data", "multipart/mixed; boundary=B", "multipart/form-data; boundary=", "multipart/form-data; boundary=C"} {
-		if _, err := endpointAt(t, OpenAI, transcriptions).ParseForm(contentType, []byte(good)); !errors.Is(err, ErrNotForm) {
+		if _, err := endpoint(t, OpenAI, transcriptions).ParseForm(contentType, []byte(good)); !errors.Is(err, ErrNotForm) {
 			t.Errorf("%q: %v", contentType, err)
 		}
 	}
-	if c, err := endpointAt(t, OpenAI, transcriptions).ParseForm("multipart/form-data; boundary=B", []byte(good)); err != nil || c.Model != "cheap" {
+	if c, err := endpoint(t, OpenAI, transcriptions).ParseForm("multipart/form-data; boundary=B", []byte(good)); err != nil || c.Model != "cheap" {
 		t.Errorf("the plain form: %q, %v", c.Model, err)
 	}
 }
@@ -115,7 +115,7 @@ func TestFormsOfTwoReadings(t *testing.T) {
 func TestRewriteForm(t *testing.T) {
 	t.Parallel()
 	contentType, body := filled(t, "model=old", "@file=\x00\xff\r\n", "model=older")
-	e := endpointAt(t, OpenAI, transcriptions)
+	e := endpoint(t, OpenAI, transcriptions)
 	c, err := e.ParseForm(contentType, body)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func FuzzParseForm(f *testing.F) {
 	f.Add("multipart/form-data; boundary=B", []byte("--B\r\nContent-Disposition: form-data; name=model\r\n\r\nx\r\n--B--\r\n"))
 	f.Add("multipart/form-data; boundary=B", []byte("--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\n\r\n--B--"))
 	f.Fuzz(func(t *testing.T, contentType string, body []byte) {
-		e := endpointAt(t, OpenAI, transcriptions)
+		e := endpoint(t, OpenAI, transcriptions)
 		c, err := e.ParseForm(contentType, body)
 		if err != nil {
 			return

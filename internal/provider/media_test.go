@@ -142,27 +142,27 @@ func TestMediaInRequests(t *testing.T) {
 		name, dialect, path, body string
 		media, text               int64
 	}{
-		{"chat image", OpenAI, chatCall, chat(`{"type":"image_url","image_url":{"url":"` + url + `"}}`), 765, 0},
-		{"chat image, low", OpenAI, chatCall, chat(`{"image_url":{"detail":"low","url":"` + url + `"},"type":"image_url"}`), 85, 0},
-		{"model after the messages", OpenAI, chatCall, `{"messages":[{"content":[{"image_url":{"url":"` + url + `"}}]}],"model":"gpt-4o-mini"}`, 2833 + 4*5667, 0},
-		{"chat image elsewhere", OpenAI, chatCall, chat(`{"type":"image_url","image_url":{"url":"https://x/y.png"}}`), 1600, 0},
-		{"two images and text", OpenAI, chatCall, chat(`{"type":"text","text":"abc"},{"type":"image_url","image_url":{"url":"` + url + `"}},{"type":"image_url","image_url":{"url":"` + url + `"}}`), 1530, 3},
-		{"chat sound", OpenAI, chatCall, chat(`{"type":"input_audio","input_audio":{"data":"` + sound + `","format":"wav"}}`), soundTokens, 0},
-		{"chat sound, format first", OpenAI, chatCall, chat(`{"type":"input_audio","input_audio":{"format":"mp3","data":"` + mp3 + `"}}`), mp3Tokens, 0},
-		{"chat file", OpenAI, chatCall, chat(`{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,` + pdf + `"}}`), pdfTokens, 0},
-		{"chat file without a type", OpenAI, chatCall, chat(`{"type":"file","file":{"file_data":"` + pdf + `"}}`), pdfTokens, 0},
-		{"chat file elsewhere", OpenAI, chatCall, chat(`{"type":"file","file":{"file_id":"f"}}`), unseenFile, 0},
-		{"data URL in a text is text", OpenAI, chatCall, chat(`{"type":"text","text":"` + url + `"}`), 0, int64(len(url))},
-		{"unknown part with a payload", OpenAI, chatCall, chat(`{"type":"new","new":{"blob":"` + url + `"}}`), 765, 0},
-		{"unknown part, bare base64", OpenAI, chatCall, chat(`{"type":"new","result":"` + mp3 + `"}`), 1600, 0},
+		{"chat image", OpenAI, chatPath, chat(`{"type":"image_url","image_url":{"url":"` + url + `"}}`), 765, 0},
+		{"chat image, low", OpenAI, chatPath, chat(`{"image_url":{"detail":"low","url":"` + url + `"},"type":"image_url"}`), 85, 0},
+		{"model after the messages", OpenAI, chatPath, `{"messages":[{"content":[{"image_url":{"url":"` + url + `"}}]}],"model":"gpt-4o-mini"}`, 2833 + 4*5667, 0},
+		{"chat image elsewhere", OpenAI, chatPath, chat(`{"type":"image_url","image_url":{"url":"https://x/y.png"}}`), 1600, 0},
+		{"two images and text", OpenAI, chatPath, chat(`{"type":"text","text":"abc"},{"type":"image_url","image_url":{"url":"` + url + `"}},{"type":"image_url","image_url":{"url":"` + url + `"}}`), 1530, 3},
+		{"chat sound", OpenAI, chatPath, chat(`{"type":"input_audio","input_audio":{"data":"` + sound + `","format":"wav"}}`), soundTokens, 0},
+		{"chat sound, format first", OpenAI, chatPath, chat(`{"type":"input_audio","input_audio":{"format":"mp3","data":"` + mp3 + `"}}`), mp3Tokens, 0},
+		{"chat file", OpenAI, chatPath, chat(`{"type":"file","file":{"filename":"a.pdf","file_data":"data:application/pdf;base64,` + pdf + `"}}`), pdfTokens, 0},
+		{"chat file without a type", OpenAI, chatPath, chat(`{"type":"file","file":{"file_data":"` + pdf + `"}}`), pdfTokens, 0},
+		{"chat file elsewhere", OpenAI, chatPath, chat(`{"type":"file","file":{"file_id":"f"}}`), unseenFile, 0},
+		{"data URL in a text is text", OpenAI, chatPath, chat(`{"type":"text","text":"` + url + `"}`), 0, int64(len(url))},
+		{"unknown part with a payload", OpenAI, chatPath, chat(`{"type":"new","new":{"blob":"` + url + `"}}`), 765, 0},
+		{"unknown part, bare base64", OpenAI, chatPath, chat(`{"type":"new","result":"` + mp3 + `"}`), 1600, 0},
 
-		{"responses image", OpenAI, responsesCall, `{"model":"gpt-4o","input":[{"role":"user","content":[{"type":"input_image","image_url":"` + url + `","detail":"high"}]}]}`, 765, 0},
-		{"responses image by id", OpenAI, responsesCall, `{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`, 1600, 0},
-		{"responses file", OpenAI, responsesCall, `{"input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,` + pdf + `"}]}]}`, pdfTokens, 0},
-		{"responses file elsewhere", OpenAI, responsesCall, `{"input":[{"role":"user","content":[{"type":"input_file","file_url":"https://x"}]}]}`, unseenFile, 0},
-		{"responses text file", OpenAI, responsesCall, `{"input":[{"role":"user","content":[{"type":"input_file","file_data":"data:text/plain;base64,QUJDREVG"}]}]}`, 0, 6},
-		{"screenshot", OpenAI, responsesCall, `{"model":"gpt-4o","input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"` + url + `"}}]}`, 765, 0},
-		{"citation is no file", OpenAI, responsesCall, `{"input":[{"content":[{"type":"output_text","text":"abc","annotations":[{"type":"url_citation","url":"https://x","title":"t"}]}]}]}`, 0, 3},
+		{"responses image", OpenAI, responsesPath, `{"model":"gpt-4o","input":[{"role":"user","content":[{"type":"input_image","image_url":"` + url + `","detail":"high"}]}]}`, 765, 0},
+		{"responses image by id", OpenAI, responsesPath, `{"input":[{"role":"user","content":[{"type":"input_image","file_id":"f"}]}]}`, 1600, 0},
+		{"responses file", OpenAI, responsesPath, `{"input":[{"role":"user","content":[{"type":"input_file","filename":"a.pdf","file_data":"data:application/pdf;base64,` + pdf + `"}]}]}`, pdfTokens, 0},
+		{"responses file elsewhere", OpenAI, responsesPath, `{"input":[{"role":"user","content":[{"type":"input_file","file_url":"https://x"}]}]}`, unseenFile, 0},
+		{"responses text file", OpenAI, responsesPath, `{"input":[{"role":"user","content":[{"type":"input_file","file_data":"data:text/plain;base64,QUJDREVG"}]}]}`, 0, 6},
+		{"screenshot", OpenAI, responsesPath, `{"model":"gpt-4o","input":[{"type":"computer_call_output","output":{"type":"computer_screenshot","image_url":"` + url + `"}}]}`, 765, 0},
+		{"citation is no file", OpenAI, responsesPath, `{"input":[{"content":[{"type":"output_text","text":"abc","annotations":[{"type":"url_citation","url":"https://x","title":"t"}]}]}]}`, 0, 3},
 
 		{"claude image", Anthropic, "/v1/messages", claude(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + img + `"}}`), 1399, 0},
 		{"claude image, odd order", Anthropic, "/v1/messages", claude(`{"source":{"data":"` + img + `","media_type":"image/png","type":"base64"},"type":"image"}`), 1399, 0},
@@ -174,22 +174,22 @@ func TestMediaInRequests(t *testing.T) {
 		{"image in a tool's result", Anthropic, "/v1/messages", claude(`{"type":"tool_result","tool_use_id":"t","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + img + `"}}]}`), 1399, 0},
 		{"redacted thinking", Anthropic, "/v1/messages", claude(`{"type":"redacted_thinking","data":"` + strings.Repeat("A", 400) + `"}`), 0, 300},
 
-		{"gemini image", Gemini, generateCall, google(`{"inlineData":{"mimeType":"image/png","data":"` + img + `"}}`), 258 * 4, 0},
-		{"gemini image, snake", Gemini, generateCall, google(`{"inline_data":{"data":"` + img + `","mime_type":"image\/png"}}`), 258 * 4, 0},
-		{"gemini sound", Gemini, generateCall, google(`{"inlineData":{"mimeType":"audio/mp3","data":"` + mp3 + `"}}`), mp3Tokens, 0},
-		{"gemini film", Gemini, generateCall, google(`{"inlineData":{"mimeType":"video/mp4","data":"` + film + `"}}`), 2 * 263, 0},
-		{"gemini text file", Gemini, generateCall, google(`{"inlineData":{"mimeType":"text/csv","data":"` + b64(make([]byte, 900)) + `"}}`), 0, 900},
-		{"gemini film elsewhere", Gemini, generateCall, google(`{"fileData":{"mimeType":"video/mp4","fileUri":"https://x"}}`), unseenFile, 0},
-		{"gemini image elsewhere", Gemini, generateCall, google(`{"fileData":{"mimeType":"image/png","fileUri":"gs://x"}}`), 1600, 0},
+		{"gemini image", Gemini, plainGeneratePath, google(`{"inlineData":{"mimeType":"image/png","data":"` + img + `"}}`), 258 * 4, 0},
+		{"gemini image, snake", Gemini, plainGeneratePath, google(`{"inline_data":{"data":"` + img + `","mime_type":"image\/png"}}`), 258 * 4, 0},
+		{"gemini sound", Gemini, plainGeneratePath, google(`{"inlineData":{"mimeType":"audio/mp3","data":"` + mp3 + `"}}`), mp3Tokens, 0},
+		{"gemini film", Gemini, plainGeneratePath, google(`{"inlineData":{"mimeType":"video/mp4","data":"` + film + `"}}`), 2 * 263, 0},
+		{"gemini text file", Gemini, plainGeneratePath, google(`{"inlineData":{"mimeType":"text/csv","data":"` + b64(make([]byte, 900)) + `"}}`), 0, 900},
+		{"gemini film elsewhere", Gemini, plainGeneratePath, google(`{"fileData":{"mimeType":"video/mp4","fileUri":"https://x"}}`), unseenFile, 0},
+		{"gemini image elsewhere", Gemini, plainGeneratePath, google(`{"fileData":{"mimeType":"image/png","fileUri":"gs://x"}}`), 1600, 0},
 		{"interactions image", Gemini, "/v1beta/interactions", `{"model":"g","input":[{"type":"image","data":"` + img + `","mime_type":"image/png"},{"type":"text","text":"abc"}]}`, 258 * 4, 3},
 
-		{"mistral image", Mistral, chatCall, chat(`{"type":"image_url","image_url":"` + url + `"}`), 1600, 0},
-		{"mistral document", Mistral, chatCall, chat(`{"type":"document_url","document_url":"https://x/a.pdf"}`), unseenFile, 0},
-		{"mistral sound", Mistral, chatCall, chat(`{"type":"input_audio","input_audio":"` + mp3 + `"}`), mp3Tokens, 0},
+		{"mistral image", Mistral, chatPath, chat(`{"type":"image_url","image_url":"` + url + `"}`), 1600, 0},
+		{"mistral document", Mistral, chatPath, chat(`{"type":"document_url","document_url":"https://x/a.pdf"}`), unseenFile, 0},
+		{"mistral sound", Mistral, chatPath, chat(`{"type":"input_audio","input_audio":"` + mp3 + `"}`), mp3Tokens, 0},
 		{"mistral ocr", Mistral, "/v1/ocr", `{"model":"o","document":{"type":"document_url","document_url":"data:application/pdf;base64,` + pdf + `"}}`, pdfTokens, 0},
 		{"mistral ocr image", Mistral, "/v1/ocr", `{"model":"o","document":{"type":"image_url","image_url":{"url":"https://x"}}}`, 1600, 0},
 	} {
-		e := endpointAt(t, c.dialect, c.path)
+		e := endpoint(t, c.dialect, c.path)
 		got, err := e.Parse(c.path, []byte(c.body))
 		if err != nil || got.MediaTokens != c.media || got.TextBytes != c.text {
 			t.Errorf("%s: media %d, text %d, %v; want %d, %d", c.name, got.MediaTokens, got.TextBytes, err, c.media, c.text)
@@ -203,7 +203,7 @@ func TestManyFiles(t *testing.T) {
 	const n = 5000
 	part := `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQ"}}`
 	body := fmt.Sprintf(`{"messages":[{"content":[%s]}]}`, strings.Repeat(part+",", n-1)+part)
-	c, err := endpointAt(t, OpenAI, chatCall).Parse(chatCall, []byte(body))
+	c, err := endpoint(t, OpenAI, chatPath).Parse(chatPath, []byte(body))
 	if err != nil || c.MediaTokens != n*unknownImage || c.TextBytes != 0 {
 		t.Errorf("%s, %v", told(&c), err)
 	}

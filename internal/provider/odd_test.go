@@ -3,6 +3,7 @@ package provider
 import (
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ func TestOdd01EmptyUsageBeforeTheRealOne(t *testing.T) {
 	t.Parallel()
 	final := `{"choices":[],"usage":{"prompt_tokens":120,"completion_tokens":48,"total_tokens":168}}`
 	for _, early := range []string{`null`, `{}`, `{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`, `{"prompt_tokens":null}`, `[]`, `"none"`, `0`} {
-		lines := slicesRepeat(`{"choices":[{"delta":{"content":"x"}}],"usage":`+early+`}`, 20)
+		lines := slices.Repeat([]string{`{"choices":[{"delta":{"content":"x"}}],"usage":` + early + `}`}, 20)
 		for _, tail := range [][]string{{final, "[DONE]"}, {final, `{"choices":[{"delta":{}}],"usage":` + early + `}`, "[DONE]"}} {
 			got, _ := stream(t, OpenAI, chatPath, append(lines, tail...)...)
 			if got.Usage != spent(counts{Input: 120, Output: 48}) || !got.HasUsage || !got.Complete {
@@ -39,13 +40,6 @@ func TestOdd01EmptyUsageBeforeTheRealOne(t *testing.T) {
 			}
 		}
 	}
-}
-
-func slicesRepeat(s string, n int) (list []string) {
-	for range n {
-		list = append(list, s)
-	}
-	return list
 }
 
 func TestOdd02NoUsageAtAll(t *testing.T) {

@@ -36,67 +36,55 @@ func told(c *Call) string {
 	return strings.Join(parts, " ")
 }
 
-const (
-	chatCall      = "/v1/chat/completions"
-	responsesCall = "/v1/responses"
-	generateCall  = "/v1beta/models/g:generateContent"
-)
-
-func endpointAt(t testing.TB, name, path string) *Endpoint {
-	t.Helper()
-	e, _, ok := dialect(t, name).Endpoint("POST", path)
-	if !ok {
-		t.Fatalf("%s has no %s", name, path)
-	}
-	return e
-}
+// plainGeneratePath is a call without a stream, generatePath one with.
+const plainGeneratePath = "/v1beta/models/g:generateContent"
 
 func TestParse(t *testing.T) {
 	t.Parallel()
 	b64 := strings.Repeat("QUJD", 100) // 300 bytes
 	for _, c := range []struct{ dialect, path, body, want string }{
 		// Fields.
-		{OpenAI, chatCall, `{"model":"m","stream":true,"max_completion_tokens":100,"n":3,"service_tier":"flex","user":"u"}`,
+		{OpenAI, chatPath, `{"model":"m","stream":true,"max_completion_tokens":100,"n":3,"service_tier":"flex","user":"u"}`,
 			"model=m stream=true cap=100 choices=3 tier=flex user=u"},
-		{OpenAI, chatCall, `{"max_tokens":5}`, "cap=5"},
-		{OpenAI, chatCall, `{"max_tokens":500,"max_completion_tokens":5}`, "cap=500"},
-		{OpenAI, chatCall, `{"max_completion_tokens":"7","n":"2","stream":"true"}`, "stream=true cap=7 choices=2"},
-		{OpenAI, chatCall, `{"max_completion_tokens":12.2,"n":2e0,"stream":1}`, "stream=true cap=13 choices=2"},
-		{OpenAI, chatCall, `{"max_completion_tokens":-5,"n":-1,"stream":null,"model":5}`, ""},
-		{OpenAI, chatCall, `{"max_completion_tokens":1e99,"n":0}`, "cap=9007199254740991"},
-		{OpenAI, chatCall, `{"max_completion_tokens":[1],"n":{},"model":["m"]}`, ""},
-		{OpenAI, chatCall, `{"model":"cheap","model":"dear","max_tokens":9,"max_tokens":3}`, "model=dear cap=3"},
-		{OpenAI, chatCall, `{"mod\u0065l":"m","str\u0065am":true}`, "model=m stream=true"},
-		{OpenAI, chatCall, `{"model":"a\u002fb\n"}`, "model=a/b\n"},
-		{OpenAI, chatCall, `{"stream_options":{"include_usage":true}}`, "usage=true"},
-		{OpenAI, chatCall, `{"stream_options":{"include_usage":false}}`, ""},
-		{OpenAI, chatCall, `{"stream_options":null,"metadata":null,"tools":null,"messages":null}`, ""},
-		{OpenAI, chatCall, `{"metadata":{"user_id":"u","model":"x"}}`, "user=u"},
-		{OpenAI, chatCall, `{"Model":"m"}`, `refuse=the field "Model" can be taken for "model": spell it so`},
-		{OpenAI, chatCall, "{\"\u017ftream\":true}", "refuse=the field \"\u017ftream\" can be taken for \"stream\": spell it so"},
-		{OpenAI, chatCall, `{"temperature":1,"logit_bias":{"1":2},"stop":["a","b"]}`, ""},
+		{OpenAI, chatPath, `{"max_tokens":5}`, "cap=5"},
+		{OpenAI, chatPath, `{"max_tokens":500,"max_completion_tokens":5}`, "cap=500"},
+		{OpenAI, chatPath, `{"max_completion_tokens":"7","n":"2","stream":"true"}`, "stream=true cap=7 choices=2"},
+		{OpenAI, chatPath, `{"max_completion_tokens":12.2,"n":2e0,"stream":1}`, "stream=true cap=13 choices=2"},
+		{OpenAI, chatPath, `{"max_completion_tokens":-5,"n":-1,"stream":null,"model":5}`, ""},
+		{OpenAI, chatPath, `{"max_completion_tokens":1e99,"n":0}`, "cap=9007199254740991"},
+		{OpenAI, chatPath, `{"max_completion_tokens":[1],"n":{},"model":["m"]}`, ""},
+		{OpenAI, chatPath, `{"model":"cheap","model":"dear","max_tokens":9,"max_tokens":3}`, "model=dear cap=3"},
+		{OpenAI, chatPath, `{"mod\u0065l":"m","str\u0065am":true}`, "model=m stream=true"},
+		{OpenAI, chatPath, `{"model":"a\u002fb\n"}`, "model=a/b\n"},
+		{OpenAI, chatPath, `{"stream_options":{"include_usage":true}}`, "usage=true"},
+		{OpenAI, chatPath, `{"stream_options":{"include_usage":false}}`, ""},
+		{OpenAI, chatPath, `{"stream_options":null,"metadata":null,"tools":null,"messages":null}`, ""},
+		{OpenAI, chatPath, `{"metadata":{"user_id":"u","model":"x"}}`, "user=u"},
+		{OpenAI, chatPath, `{"Model":"m"}`, `refuse=the field "Model" can be taken for "model": spell it so`},
+		{OpenAI, chatPath, "{\"\u017ftream\":true}", "refuse=the field \"\u017ftream\" can be taken for \"stream\": spell it so"},
+		{OpenAI, chatPath, `{"temperature":1,"logit_bias":{"1":2},"stop":["a","b"]}`, ""},
 
 		// Messages: text is counted decoded, in bytes; tool arguments are JSON.
-		{OpenAI, chatCall, `{"messages":[{"role":"system","content":"abc"},{"role":"user","content":[{"type":"text","text":"é\n\u4e2d\ud83d\ude00"}]}]}`,
+		{OpenAI, chatPath, `{"messages":[{"role":"system","content":"abc"},{"role":"user","content":[{"type":"text","text":"é\n\u4e2d\ud83d\ude00"}]}]}`,
 			"text=13 messages=2"},
-		{OpenAI, chatCall, `{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c","content":"done"}]}`,
+		{OpenAI, chatPath, `{"messages":[{"role":"assistant","content":null,"tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","tool_call_id":"c","content":"done"}]}`,
 			"text=5 json=7 messages=2"},
-		{OpenAI, chatCall, `{"tools":[ {"type":"function", "function":{"name":"f f"}} ],"functions":[{}]}`, "json=51 tools=2"},
-		{OpenAI, chatCall, `{"response_format":{"type":"json_schema","json_schema":{}}}`, "json=39"},
+		{OpenAI, chatPath, `{"tools":[ {"type":"function", "function":{"name":"f f"}} ],"functions":[{}]}`, "json=51 tools=2"},
+		{OpenAI, chatPath, `{"response_format":{"type":"json_schema","json_schema":{}}}`, "json=39"},
 		{OpenAI, "/v1/completions", `{"prompt":["ab","c"],"n":2,"best_of":3}`, "choices=6 text=3"},
 		{OpenAI, "/v1/completions", `{"prompt":[1,2,3],"max_tokens":5}`, "cap=5 text=12"},
 		{OpenAI, "/v1/completions", `{"prompt":[[1,2],[3]],"suffix":"xy"}`, "choices=2 text=14"},
 		{OpenAI, "/v1/embeddings", `{"model":"e","input":["abc","de"],"dimensions":5}`, "model=e text=5"},
 		{OpenAI, "/v1/embeddings", `{"input":[[1,2],[3,4]]}`, "text=16"},
 		{OpenAI, "/v1/moderations", `{"input":"abc"}`, "text=3"},
-		{OpenAI, responsesCall, `{"model":"m","input":"hello","instructions":"be brief","max_output_tokens":9,"previous_response_id":"r"}`,
+		{OpenAI, responsesPath, `{"model":"m","input":"hello","instructions":"be brief","max_output_tokens":9,"previous_response_id":"r"}`,
 			"model=m cap=9 text=13 messages=2 continues=true"},
-		{OpenAI, responsesCall, `{"input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"ok"}]}`,
+		{OpenAI, responsesPath, `{"input":[{"role":"user","content":[{"type":"input_text","text":"hi"}]},{"type":"function_call","call_id":"c","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"ok"}]}`,
 			"text=5 json=2 messages=3"},
-		{OpenAI, responsesCall, `{"input":[{"type":"reasoning","id":"r","summary":[],"encrypted_content":"` + b64 + `"}]}`, "text=300 messages=1"},
-		{OpenAI, responsesCall, `{"background":true,"previous_response_id":null,"conversation":""}`,
+		{OpenAI, responsesPath, `{"input":[{"type":"reasoning","id":"r","summary":[],"encrypted_content":"` + b64 + `"}]}`, "text=300 messages=1"},
+		{OpenAI, responsesPath, `{"background":true,"previous_response_id":null,"conversation":""}`,
 			"refuse=a background call is billed after its answer: send it without background"},
-		{OpenAI, responsesCall, `{"conversation":{"id":"c"},"text":{"format":{"type":"text"}}}`, "json=26 continues=true"},
+		{OpenAI, responsesPath, `{"conversation":{"id":"c"},"text":{"format":{"type":"text"}}}`, "json=26 continues=true"},
 		{OpenAI, "/v1/images/generations", `{"model":"i","prompt":"a cat","n":2,"size":"1024x1024","quality":"low"}`, "model=i cap=272 choices=2 text=5"},
 		{OpenAI, "/v1/images/generations", `{"prompt":"a cat"}`, "cap=6240 text=5"},
 		{OpenAI, "/v1/audio/speech", `{"input":"read this","voice":"x"}`, "cap=18 text=9"},
@@ -110,20 +98,20 @@ func TestParse(t *testing.T) {
 		{Anthropic, "/v1/messages", `{"messages":[{"role":"user","content":[{"type":"search_result","source":"https://x","title":"t","content":[{"type":"text","text":"abc"}]}]}]}`,
 			"text=13 messages=1"},
 
-		{Gemini, generateCall, `{"contents":[{"role":"user","parts":[{"text":"abc"}]}],"systemInstruction":{"parts":[{"text":"de"}]},"generationConfig":{"maxOutputTokens":7,"candidateCount":2}}`,
+		{Gemini, plainGeneratePath, `{"contents":[{"role":"user","parts":[{"text":"abc"}]}],"systemInstruction":{"parts":[{"text":"de"}]},"generationConfig":{"maxOutputTokens":7,"candidateCount":2}}`,
 			"model=g cap=7 choices=2 text=5 messages=2"},
-		{Gemini, generateCall, `{"contents":{"parts":{"text":"abc"}},"generation_config":{"max_output_tokens":7},"cachedContent":"cachedContents/1"}`,
+		{Gemini, plainGeneratePath, `{"contents":{"parts":{"text":"abc"}},"generation_config":{"max_output_tokens":7},"cachedContent":"cachedContents/1"}`,
 			"model=g cap=7 text=3 messages=1 continues=true"},
 		{Gemini, "/v1beta/models/g:streamGenerateContent", `{"contents":[{"parts":[{"functionCall":{"name":"f","args":{"a":1}}},{"functionResponse":{"name":"f","response":{"r": 2}}}]}]}`,
 			"model=g stream=true text=2 json=14 messages=1"},
-		{Gemini, generateCall, `{"tools":[{"functionDeclarations":[{"name":"a"},{"name":"b"}]},{"googleSearch":{}}]}`, "model=g json=74 tools=3"},
+		{Gemini, plainGeneratePath, `{"tools":[{"functionDeclarations":[{"name":"a"},{"name":"b"}]},{"googleSearch":{}}]}`, "model=g json=74 tools=3"},
 		{Gemini, "/v1beta/models/g:countTokens", `{"generateContentRequest":{"model":"models/g","contents":[{"parts":[{"text":"abc"}]}]}}`, "model=g text=3 messages=1"},
 		{Gemini, "/v1beta/models/g:batchEmbedContents", `{"requests":[{"model":"models/g","content":{"parts":[{"text":"abc"}]}},{"content":{"parts":[{"text":"de"}]}}]}`, "model=g text=5"},
 		{Gemini, "/v1beta/interactions", `{"model":"models/g4","input":"hello","system_instruction":"x","generation_config":{"max_output_tokens":3},"previous_interaction_id":"i","stream":true}`,
 			"model=g4 stream=true cap=3 text=6 messages=2 continues=true"},
 		{Gemini, "/v1beta/interactions", `{"agent":"deep","input":[{"type":"text","text":"abc"}]}`, "model=deep text=3 messages=1"},
 
-		{Mistral, chatCall, `{"model":"m","max_tokens":4,"n":2,"messages":[{"role":"user","content":"abc"}],"stream_options":{"include_usage":true}}`,
+		{Mistral, chatPath, `{"model":"m","max_tokens":4,"n":2,"messages":[{"role":"user","content":"abc"}],"stream_options":{"include_usage":true}}`,
 			"model=m cap=4 choices=2 text=3 messages=1"},
 		{Mistral, "/v1/fim/completions", `{"model":"m","prompt":"abc","suffix":"de"}`, "model=m text=5"},
 		{Mistral, "/v1/agents/completions", `{"agent_id":"ag","messages":[]}`, "model=ag"},
@@ -131,7 +119,7 @@ func TestParse(t *testing.T) {
 		{Mistral, "/v1/conversations/c1", `{"inputs":[{"role":"user","content":"abc"}]}`, "text=3 messages=1 continues=true"},
 		{Mistral, "/v1/embeddings", `{"model":"m","input":["abc"]}`, "model=m text=3"},
 	} {
-		e := endpointAt(t, c.dialect, c.path)
+		e := endpoint(t, c.dialect, c.path)
 		got, err := e.Parse(c.path, []byte(c.body))
 		if err != nil {
 			t.Errorf("%s %s %s: %v", c.dialect, c.path, c.body, err)
@@ -177,7 +165,7 @@ func TestParseOfNoJSON(t *testing.T) {
 	if !ValidJSON([]byte(deep("[", "]", maxDepth))) || ValidJSON([]byte(deep("[", "]", maxDepth+1))) {
 		t.Error("the bound on depth is not where it is said to be")
 	}
-	_, err := endpointAt(t, OpenAI, chatCall).Parse(chatCall, []byte(`{"a":1,}`))
+	_, err := endpoint(t, OpenAI, chatPath).Parse(chatPath, []byte(`{"a":1,}`))
 	if want := "read openai chat request: body is not a JSON object: it has no key where one is due (byte 7)"; err == nil || err.Error() != want {
 		t.Errorf("%v; want %s", err, want)
 	}
@@ -187,19 +175,19 @@ func TestParseOfNoJSON(t *testing.T) {
 func TestParseOfLargeBodies(t *testing.T) {
 	t.Parallel()
 	const size = 32 << 20
-	e := endpointAt(t, OpenAI, chatCall)
+	e := endpoint(t, OpenAI, chatPath)
 	body := func(unit string) []byte {
 		const before, after = `{"messages":[{"role":"user","content":"`, `"}]}`
 		return slices.Concat([]byte(before), bytes.Repeat([]byte(unit), size/len(unit)), []byte(after))
 	}
 	for _, unit := range []string{"a", "\xff\xfe", `\n`, `\ud800`} {
-		if _, err := e.Parse(chatCall, body(unit)); err != nil {
+		if _, err := e.Parse(chatPath, body(unit)); err != nil {
 			t.Errorf("%q: %v", unit, err)
 		}
 	}
 	many := append([]byte(`{"messages":[`), bytes.Repeat([]byte("{},"), size/3)...)
 	many = append(many, "{}]}"...)
-	if c, err := e.Parse(chatCall, many); err != nil || c.Messages != size/3+1 {
+	if c, err := e.Parse(chatPath, many); err != nil || c.Messages != size/3+1 {
 		t.Errorf("%d messages, %v", c.Messages, err)
 	}
 }

@@ -19,62 +19,62 @@ func TestRewrite(t *testing.T) {
 		edit                Edit
 		want                string // "": the very same bytes
 	}{
-		{OpenAI, chatCall, `{"model":"old"}`, Edit{}, ""},
-		{OpenAI, chatCall, `{"model":"new","max_tokens":9,"stream_options":{"include_usage":true}}`, all, ""},
-		{OpenAI, chatCall, `{ "model" : "old" , "x" : [ 1 ] }`, Edit{Model: "new"}, `{ "model" : "new" , "x" : [ 1 ] }`},
-		{OpenAI, chatCall, `{}`, all, `{"model":"new","max_completion_tokens":9,"stream_options":{"include_usage":true}}`},
-		{OpenAI, chatCall, "{\"x\":1\n}", all, "{\"x\":1\n,\"model\":\"new\",\"max_completion_tokens\":9,\"stream_options\":{\"include_usage\":true}}"},
-		{OpenAI, chatCall, `{"max_tokens":100,"model":null}`, all, `{"max_tokens":9,"model":"new","stream_options":{"include_usage":true}}`},
-		{OpenAI, chatCall, `{"max_tokens":100,"max_completion_tokens":50}`, Edit{MaxOutput: 9}, `{"max_tokens":9,"max_completion_tokens":9}`},
-		{OpenAI, chatCall, `{"max_tokens":100,"max_completion_tokens":null}`, Edit{MaxOutput: 9}, `{"max_tokens":9,"max_completion_tokens":null}`},
-		{OpenAI, chatCall, `{"max_completion_tokens":null}`, Edit{MaxOutput: 9}, `{"max_completion_tokens":9}`},
-		{OpenAI, chatCall, `{"model":"a","model":"b","max_tokens":1,"max_tokens":2}`, Edit{Model: "new", MaxOutput: 9}, `{"model":"new","model":"new","max_tokens":9,"max_tokens":9}`},
-		{OpenAI, chatCall, `{"mod\u0065l":"a","messages":[{"model":"b"}]}`, Edit{Model: "new"}, `{"mod\u0065l":"new","messages":[{"model":"b"}]}`},
-		{OpenAI, chatCall, `{"stream_options":{"include_usage":false}}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_usage":true}}`},
-		{OpenAI, chatCall, `{"stream_options":{"include_obfuscation":false}}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_obfuscation":false,"include_usage":true}}`},
-		{OpenAI, chatCall, `{"stream_options":null,"a":1}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_usage":true},"a":1}`},
-		{OpenAI, chatCall, `{"stream_options":{ }}`, Edit{IncludeUsage: true}, `{"stream_options":{ "include_usage":true}}`},
+		{OpenAI, chatPath, `{"model":"old"}`, Edit{}, ""},
+		{OpenAI, chatPath, `{"model":"new","max_tokens":9,"stream_options":{"include_usage":true}}`, all, ""},
+		{OpenAI, chatPath, `{ "model" : "old" , "x" : [ 1 ] }`, Edit{Model: "new"}, `{ "model" : "new" , "x" : [ 1 ] }`},
+		{OpenAI, chatPath, `{}`, all, `{"model":"new","max_completion_tokens":9,"stream_options":{"include_usage":true}}`},
+		{OpenAI, chatPath, "{\"x\":1\n}", all, "{\"x\":1\n,\"model\":\"new\",\"max_completion_tokens\":9,\"stream_options\":{\"include_usage\":true}}"},
+		{OpenAI, chatPath, `{"max_tokens":100,"model":null}`, all, `{"max_tokens":9,"model":"new","stream_options":{"include_usage":true}}`},
+		{OpenAI, chatPath, `{"max_tokens":100,"max_completion_tokens":50}`, Edit{MaxOutput: 9}, `{"max_tokens":9,"max_completion_tokens":9}`},
+		{OpenAI, chatPath, `{"max_tokens":100,"max_completion_tokens":null}`, Edit{MaxOutput: 9}, `{"max_tokens":9,"max_completion_tokens":null}`},
+		{OpenAI, chatPath, `{"max_completion_tokens":null}`, Edit{MaxOutput: 9}, `{"max_completion_tokens":9}`},
+		{OpenAI, chatPath, `{"model":"a","model":"b","max_tokens":1,"max_tokens":2}`, Edit{Model: "new", MaxOutput: 9}, `{"model":"new","model":"new","max_tokens":9,"max_tokens":9}`},
+		{OpenAI, chatPath, `{"mod\u0065l":"a","messages":[{"model":"b"}]}`, Edit{Model: "new"}, `{"mod\u0065l":"new","messages":[{"model":"b"}]}`},
+		{OpenAI, chatPath, `{"stream_options":{"include_usage":false}}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_usage":true}}`},
+		{OpenAI, chatPath, `{"stream_options":{"include_obfuscation":false}}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_obfuscation":false,"include_usage":true}}`},
+		{OpenAI, chatPath, `{"stream_options":null,"a":1}`, Edit{IncludeUsage: true}, `{"stream_options":{"include_usage":true},"a":1}`},
+		{OpenAI, chatPath, `{"stream_options":{ }}`, Edit{IncludeUsage: true}, `{"stream_options":{ "include_usage":true}}`},
 		{OpenAI, "/v1/completions", `{"prompt":"a"}`, all, `{"prompt":"a","model":"new","max_tokens":9,"stream_options":{"include_usage":true}}`},
-		{OpenAI, responsesCall, `{"input":"a"}`, all, `{"input":"a","model":"new","max_output_tokens":9}`},
+		{OpenAI, responsesPath, `{"input":"a"}`, all, `{"input":"a","model":"new","max_output_tokens":9}`},
 		{OpenAI, "/v1/embeddings", `{"input":"a"}`, all, `{"input":"a","model":"new"}`},
 		{OpenAI, "/v1/images/generations", `{"prompt":"a"}`, all, `{"prompt":"a","model":"new"}`},
 		{Anthropic, "/v1/messages", `{"max_tokens":100}`, all, `{"max_tokens":9,"model":"new"}`},
 
 		// The first, the last and all of the fields dropped; two in a row.
-		{OpenAI, chatCall, `{"stream_options":{},"a":1}`, Edit{DropStreamOptions: true}, `{"a":1}`},
-		{OpenAI, chatCall, `{"a":1, "stream_options":{} }`, Edit{DropStreamOptions: true, IncludeUsage: true}, `{"a":1 }`},
-		{OpenAI, chatCall, `{"stream_options":{}}`, Edit{DropStreamOptions: true}, `{}`},
-		{OpenAI, chatCall, `{"stream_options":{} , "stream_options":1}`, Edit{DropStreamOptions: true, Model: "new"}, `{ "model":"new"}`},
-		{OpenAI, chatCall, `{"stream_options":1,"stream_options":2,"a":3}`, Edit{DropStreamOptions: true}, `{"a":3}`},
-		{OpenAI, chatCall, `{"a":3,"stream_options":1,"stream_options":2}`, Edit{DropStreamOptions: true}, `{"a":3}`},
-		{OpenAI, chatCall, `{"metadata":{"stream_options":1}}`, Edit{DropStreamOptions: true}, ""},
+		{OpenAI, chatPath, `{"stream_options":{},"a":1}`, Edit{DropStreamOptions: true}, `{"a":1}`},
+		{OpenAI, chatPath, `{"a":1, "stream_options":{} }`, Edit{DropStreamOptions: true, IncludeUsage: true}, `{"a":1 }`},
+		{OpenAI, chatPath, `{"stream_options":{}}`, Edit{DropStreamOptions: true}, `{}`},
+		{OpenAI, chatPath, `{"stream_options":{} , "stream_options":1}`, Edit{DropStreamOptions: true, Model: "new"}, `{ "model":"new"}`},
+		{OpenAI, chatPath, `{"stream_options":1,"stream_options":2,"a":3}`, Edit{DropStreamOptions: true}, `{"a":3}`},
+		{OpenAI, chatPath, `{"a":3,"stream_options":1,"stream_options":2}`, Edit{DropStreamOptions: true}, `{"a":3}`},
+		{OpenAI, chatPath, `{"metadata":{"stream_options":1}}`, Edit{DropStreamOptions: true}, ""},
 
 		// OpenAI's body for Mistral.
-		{OpenAI, chatCall, `{"model":"old","max_completion_tokens":50,"stream_options":{"include_usage":true}}`, mistralEdit, `{"model":"new","max_tokens":50}`},
-		{OpenAI, chatCall, `{"max_completion_tokens":50,"max_tokens":7,"model":"old"}`, mistralEdit, `{"max_tokens":50,"model":"new"}`},
-		{OpenAI, chatCall, `{"model":"old","max_completion_tokens":null}`, mistralEdit, `{"model":"new"}`},
-		{OpenAI, chatCall, `{"model":"old"}`, Edit{OlderCap: true, MaxOutput: 9}, `{"model":"old","max_tokens":9}`},
-		{OpenAI, chatCall, `{"max_tokens":5}`, Edit{OlderCap: true}, ""},
-		{OpenAI, chatCall, `{"max_tokens":5,"max_completion_tokens":6}`, Edit{OlderCap: true, MaxOutput: 4}, `{"max_tokens":4}`},
+		{OpenAI, chatPath, `{"model":"old","max_completion_tokens":50,"stream_options":{"include_usage":true}}`, mistralEdit, `{"model":"new","max_tokens":50}`},
+		{OpenAI, chatPath, `{"max_completion_tokens":50,"max_tokens":7,"model":"old"}`, mistralEdit, `{"max_tokens":50,"model":"new"}`},
+		{OpenAI, chatPath, `{"model":"old","max_completion_tokens":null}`, mistralEdit, `{"model":"new"}`},
+		{OpenAI, chatPath, `{"model":"old"}`, Edit{OlderCap: true, MaxOutput: 9}, `{"model":"old","max_tokens":9}`},
+		{OpenAI, chatPath, `{"max_tokens":5}`, Edit{OlderCap: true}, ""},
+		{OpenAI, chatPath, `{"max_tokens":5,"max_completion_tokens":6}`, Edit{OlderCap: true, MaxOutput: 4}, `{"max_tokens":4}`},
 
-		{Gemini, generateCall, `{"contents":[]}`, all, `{"contents":[],"generationConfig":{"maxOutputTokens":9}}`},
-		{Gemini, generateCall, `{"generationConfig":{"temperature":1}}`, all, `{"generationConfig":{"temperature":1,"maxOutputTokens":9}}`},
-		{Gemini, generateCall, `{"generation_config":{"max_output_tokens":100}}`, all, `{"generation_config":{"max_output_tokens":9}}`},
-		{Gemini, generateCall, `{"generationConfig":null}`, all, `{"generationConfig":{"maxOutputTokens":9}}`},
-		{Gemini, generateCall, `{"generationConfig":{"max_tokens":3}}`, all, `{"generationConfig":{"max_tokens":3,"maxOutputTokens":9}}`},
+		{Gemini, plainGeneratePath, `{"contents":[]}`, all, `{"contents":[],"generationConfig":{"maxOutputTokens":9}}`},
+		{Gemini, plainGeneratePath, `{"generationConfig":{"temperature":1}}`, all, `{"generationConfig":{"temperature":1,"maxOutputTokens":9}}`},
+		{Gemini, plainGeneratePath, `{"generation_config":{"max_output_tokens":100}}`, all, `{"generation_config":{"max_output_tokens":9}}`},
+		{Gemini, plainGeneratePath, `{"generationConfig":null}`, all, `{"generationConfig":{"maxOutputTokens":9}}`},
+		{Gemini, plainGeneratePath, `{"generationConfig":{"max_tokens":3}}`, all, `{"generationConfig":{"max_tokens":3,"maxOutputTokens":9}}`},
 		{Gemini, "/v1beta/models/g:batchEmbedContents", `{"requests":[{"model":"models/g"},{"model":"g"},{}]}`, all, `{"requests":[{"model":"models/new"},{"model":"new"},{}]}`},
 		{Gemini, "/v1beta/models/g:countTokens", `{"generateContentRequest":{"model":"models/g"}}`, Edit{Model: "new"}, `{"generateContentRequest":{"model":"models/new"}}`},
 		{Gemini, "/v1beta/interactions", `{"input":"a"}`, all, `{"input":"a","model":"new","generation_config":{"max_output_tokens":9}}`},
 		{Gemini, "/v1beta/interactions", `{"agent":"deep"}`, Edit{Model: "new"}, ""},
 
-		{Mistral, chatCall, `{"messages":[]}`, all, `{"messages":[],"model":"new","max_tokens":9}`},
+		{Mistral, chatPath, `{"messages":[]}`, all, `{"messages":[],"model":"new","max_tokens":9}`},
 		{Mistral, "/v1/agents/completions", `{"agent_id":"a"}`, all, `{"agent_id":"a","max_tokens":9}`},
 		{Mistral, "/v1/conversations", `{"agent_id":"a"}`, all, `{"agent_id":"a","completion_args":{"max_tokens":9}}`},
 		{Mistral, "/v1/conversations", `{"model":"a","completion_args":{"max_tokens":50}}`, all, `{"model":"new","completion_args":{"max_tokens":9}}`},
 		{Mistral, "/v1/conversations/c1", `{"inputs":"a"}`, Edit{Model: "new"}, ""},
 		{HTTP, "/search", `not json`, all, ""},
 	} {
-		e := endpointAt(t, c.dialect, c.path)
+		e := endpoint(t, c.dialect, c.path)
 		body := []byte(c.body)
 		call, err := e.Parse(c.path, body)
 		if err != nil {
@@ -92,8 +92,8 @@ func TestRewrite(t *testing.T) {
 			t.Errorf("%s %s %s with %+v:\n got %s, %v\nwant %s", c.dialect, c.path, c.body, c.edit, got, err, want)
 		}
 	}
-	e := endpointAt(t, OpenAI, chatCall)
-	call, _ := e.Parse(chatCall, []byte(`{}`))
+	e := endpoint(t, OpenAI, chatPath)
+	call, _ := e.Parse(chatPath, []byte(`{}`))
 	if _, err := e.Rewrite([]byte(`{}`), &call, all); err == nil {
 		t.Error("the call of one body was used for another")
 	}
@@ -134,7 +134,7 @@ func TestRewriteChangesNothingElse(t *testing.T) {
 		{key: `"x\"y"`, value: `{"max_tokens":1,"stream_options":{}}`}, {key: `"tools"`, value: `[ ]`}, {key: `""`, value: `"\ud800"`},
 		{key: `"model "`, value: `"no"`}, {key: `"metadata"`, value: `{"model":"no","max_completion_tokens":[]}`},
 	})
-	e := endpointAt(t, OpenAI, chatCall)
+	e := endpoint(t, OpenAI, chatPath)
 	rapid.Check(t, func(t *rapid.T) {
 		draw := rapid.Custom(func(t *rapid.T) member {
 			var m member
@@ -156,7 +156,7 @@ func TestRewriteChangesNothingElse(t *testing.T) {
 		edit := Edit{Model: rapid.SampledFrom([]string{"", "new", `a"b`}).Draw(t, "model"), MaxOutput: rapid.SampledFrom([]int64{0, 77}).Draw(t, "cap"), IncludeUsage: rapid.Bool().Draw(t, "usage")}
 
 		body := []byte(render(members, tail))
-		call, err := e.Parse(chatCall, body)
+		call, err := e.Parse(chatPath, body)
 		if err != nil {
 			t.Fatalf("%s: %v", body, err)
 		}
