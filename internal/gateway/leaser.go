@@ -50,12 +50,8 @@ type Ask struct {
 	Tier string
 	// Input and Output are the estimate, tokens.
 	Input, Output arbiter.Tokens
-	// Min allows a shorter answer when there is no room for the whole: Input and a part of Output. 0 allows none.
-	Min arbiter.Tokens
 	// MaxWait bounds the waiting for room, Deadline the whole call; 0 is none.
 	MaxWait, Deadline time.Duration
-	// RequestID makes a repeat of the same try the same lease.
-	RequestID string
 	// Ticket is the seniority of an earlier try of the same call.
 	Ticket []byte
 }

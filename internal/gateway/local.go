@@ -23,7 +23,7 @@ func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 	r := arbiter.Request{
 		Principal: a.Caller.Principal, Agent: a.Agent, Class: a.Class, Task: a.Task, Workflow: a.Workflow,
 		Ladder: a.Ladder, Model: a.Model, Except: a.Except, Tier: a.Tier, Priority: a.Priority,
-		Input: a.Input, Output: a.Output, Min: a.Min, NoStartDelay: true, MaxWait: int64(a.MaxWait),
+		Input: a.Input, Output: a.Output, NoStartDelay: true, MaxWait: int64(a.MaxWait),
 	}
 	if a.Parent != "" {
 		parent, err := engine.ParseLeaseID(a.Parent)

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // TestRefusals shows every refusal in every dialect: the files in testdata are the table of gateway.md §3 spelled out.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	options := refuseOptions{agent: "crawler-7", requestID: "req-1", model: "claude-opus-4.1", nearest: "claude-opus-4-1"}
+	options := refuseOptions{agent: "crawler-7", requestID: "req-1", model: "claude-opus-4.1"}
 	for _, d := range dialects(t) {
 		var b strings.Builder
 		for _, r := range everyReason() {

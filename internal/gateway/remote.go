@@ -161,8 +161,8 @@ func (r *Remote) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 	}
 	began := time.Now()
 	l, err := t.c.Acquire(ctx, client.Request{
-		ID: a.RequestID, AgentID: a.Agent, Class: a.Class, Pool: a.Pool, Task: a.Task, Workflow: a.Workflow, Parent: a.Parent,
-		InputTokens: int64(a.Input), OutputTokens: int64(a.Output), MinTokens: int64(a.Min),
+		AgentID: a.Agent, Class: a.Class, Pool: a.Pool, Task: a.Task, Workflow: a.Workflow, Parent: a.Parent,
+		InputTokens: int64(a.Input), OutputTokens: int64(a.Output),
 		Ladder: a.Ladder, Model: a.Model, Except: a.Except, ServiceTier: a.Tier, Priority: toPriority(a.Priority),
 		MaxWait: wait, Deadline: a.Deadline, Ticket: a.Ticket, NoStartDelay: true, WantLimits: true,
 	})

@@ -41,8 +41,8 @@ type refuseOptions struct {
 	budgetStatus int
 	// agent and requestID spread the callers that were refused together, and requestID is told to the client.
 	agent, requestID string
-	// model is what the call named, nearest a known name like it: for a model without a price.
-	model, nearest string
+	// model is what the call named: for a model without a price.
+	model string
 	// tried says that the call has been at a provider already: having no rung left is then an outage and no fault of the call.
 	tried bool
 }

@@ -154,8 +154,6 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 	switch {
 	case f.kind == provider.TooLarge:
 		return "Send a shorter prompt or ask for less output (max_tokens); waiting does not help."
-	case c.Reason == arbiter.ReasonUnpricedModel && o.nearest != "":
-		return "Did you mean " + strconv.Quote(o.nearest) + "? Otherwise ask the operator to give it a price."
 	case c.Reason == arbiter.ReasonUnpricedModel:
 		return "Name a model of the catalogue, or ask the operator to give it a price."
 	case c.Reason == arbiter.ReasonNoRung && !o.tried:
