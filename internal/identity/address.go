@@ -128,13 +128,6 @@ func (a *Addresses) limiter(addr netip.Addr, now time.Time) *rate.Limiter {
 	return l
 }
 
-// size is how many buckets are remembered.
-func (a *Addresses) size() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.now) + len(a.old)
-}
-
 func group(addr netip.Addr) netip.Addr {
 	if addr.Is6() {
 		if p, err := addr.WithZone("").Prefix(64); err == nil {

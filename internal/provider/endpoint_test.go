@@ -104,6 +104,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// TestEndpointTables: no row of a table contradicts itself: every cap is read, no unbilled call holds output, Mistral gets no option that it refuses.
 func TestEndpointTables(t *testing.T) {
 	t.Parallel()
 	for _, name := range Names() {

@@ -192,7 +192,7 @@ func TestParseOfLargeBodies(t *testing.T) {
 	}
 }
 
-func TestCallNumbers(t *testing.T) {
+func TestInputAndOutputOfACall(t *testing.T) {
 	t.Parallel()
 	c := Call{TextBytes: 9, JSONBytes: 7, MediaTokens: 100, Messages: 2, Tools: 3}
 	if n := c.Input(); n != 3+3+100+8+36 {
