@@ -74,17 +74,17 @@ func (q *query) bill(limit int64) Bill {
 // tokensOf is the number of tokens of n bytes of text: a quarter, rounded up.
 func tokensOf(n int64) int64 { return (n + 3) / 4 }
 
-// read are the members whose text a model reads, whatever the dialect; ids, roles and names are not among them.
-var read = map[string]bool{
+// textMembers are those whose text a model reads, whatever the dialect; ids, roles and names are not among them.
+var textMembers = map[string]bool{
 	"text": true, "content": true, "input": true, "prompt": true, "suffix": true, "system": true, "instructions": true,
 	"arguments": true, "output": true, "thinking": true,
 }
 
-// whole are the members that a model reads as JSON.
-var whole = map[string]bool{"tools": true, "functions": true, "args": true, "response": true}
+// jsonMembers are those that a model reads as JSON.
+var jsonMembers = map[string]bool{"tools": true, "functions": true, "args": true, "response": true}
 
-// media are the members that hold a picture, a sound or a file.
-var media = map[string]bool{
+// mediaMembers are those that hold a picture, a sound or a file.
+var mediaMembers = map[string]bool{
 	"image_url": true, "input_audio": true, "inlineData": true, "inline_data": true, "fileData": true, "file_data": true,
 	"source": true, "document_url": true,
 }
@@ -114,12 +114,12 @@ func promptTokens(doc gjson.Result) int64 {
 		case v.IsObject():
 			v.ForEach(func(key, x gjson.Result) bool {
 				switch {
-				case whole[key.Str], key.Str == "input" && x.IsObject():
+				case jsonMembers[key.Str], key.Str == "input" && x.IsObject():
 					bytes += int64(len(x.Raw))
-				case media[key.Str]:
+				case mediaMembers[key.Str]:
 					tokens += mediaTokens
 				default:
-					walk(x, read[key.Str], depth+1)
+					walk(x, textMembers[key.Str], depth+1)
 				}
 				return true
 			})

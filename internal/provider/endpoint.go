@@ -13,8 +13,9 @@ type Endpoint struct {
 	dialect   *Dialect
 	answer    answer
 	form      form
-	fields    map[string]role // what the top-level fields of the body mean; absent ones cost nothing
-	caps      []capField      // where the output cap may stand; the first is where a new one goes
+	fields    map[string]role   // what the top-level fields of the body mean; absent ones cost nothing
+	caps      []capField        // where the output cap may stand; the first is where a new one goes
+	implied   func(*walk) int64 // the output cap that a request without one has by what it asks for; nil: none
 	unbilled  bool
 	silent    bool // bills input only: nothing is held for output
 	fixed     bool // the model belongs to an agent or a conversation at the provider and cannot be changed

@@ -93,9 +93,9 @@ var mistralRoutes = func() []route {
 		{post, "/v1/ocr", &Endpoint{name: "ocr", dialect: &mistral, answer: answerInput,
 			fields: ocrFields, silent: true}},
 		{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", dialect: &mistral,
-			answer: answerAudio, form: formMultipart, fields: audioFields}},
+			answer: answerAudio, form: formMultipart, fields: audioFields, implied: transcriptOutput}},
 		{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", dialect: &mistral, answer: answerAudio,
-			fields: speechFields}},
+			fields: speechFields, implied: speechOutput}},
 		{get, "/v1/models", models(&mistral)},
 		{get, "/v1/models/*", models(&mistral)},
 	}

@@ -89,15 +89,15 @@ func openAIImage(model string, m *media) int64 {
 
 // imageOutput is what one made image costs at the most, by OpenAI's table for its image models. What the request leaves
 // open is taken at its dearest.
-func imageOutput(size, quality string) int64 {
+func imageOutput(w *walk) int64 {
 	row := [...]int64{408, 1584, 6240}
-	switch size {
+	switch w.size {
 	case "1024x1024":
 		row = [...]int64{272, 1056, 4160}
 	case "1536x1024":
 		row = [...]int64{400, 1568, 6208}
 	}
-	switch quality {
+	switch w.quality {
 	case "low":
 		return row[0]
 	case "medium":
@@ -105,6 +105,12 @@ func imageOutput(size, quality string) int64 {
 	}
 	return row[2]
 }
+
+// speechOutput: a minute of speech is about 800 letters and 1,250 tokens of sound.
+func speechOutput(w *walk) int64 { return 2 * w.c.TextBytes }
+
+// transcriptOutput: a second of speech is 32 tokens of sound at most and 2 to 4 of text.
+func transcriptOutput(w *walk) int64 { return w.c.MediaTokens/8 + 64 }
 
 // openAIRoutes is what OpenAI and the servers that speak like it are asked for. Batches and realtime sessions are not in
 // it: one call of theirs cannot be metered.
@@ -125,15 +131,15 @@ var openAIRoutes = []route{
 	{post, "/v1/moderations", &Endpoint{name: "moderations", dialect: &openai,
 		fields: moderationFields, unbilled: true, silent: true}},
 	{post, "/v1/images/generations", &Endpoint{name: "images", dialect: &openai, answer: answerImages,
-		fields: imageFields}},
+		fields: imageFields, implied: imageOutput}},
 	{post, "/v1/images/edits", &Endpoint{name: "image_edits", dialect: &openai, answer: answerImages,
-		form: formMultipart, fields: imageFields}},
+		form: formMultipart, fields: imageFields, implied: imageOutput}},
 	{post, "/v1/audio/speech", &Endpoint{name: "audio_speech", dialect: &openai, answer: answerAudio,
-		fields: speechFields}},
+		fields: speechFields, implied: speechOutput}},
 	{post, "/v1/audio/transcriptions", &Endpoint{name: "audio_transcriptions", dialect: &openai,
-		answer: answerAudio, form: formMultipart, fields: audioFields}},
+		answer: answerAudio, form: formMultipart, fields: audioFields, implied: transcriptOutput}},
 	{post, "/v1/audio/translations", &Endpoint{name: "audio_translations", dialect: &openai,
-		answer: answerAudio, form: formMultipart, fields: audioFields}},
+		answer: answerAudio, form: formMultipart, fields: audioFields, implied: transcriptOutput}},
 	{get, "/v1/responses/*", stored(&openai)},
 	{del, "/v1/responses/*", stored(&openai)},
 	{post, "/v1/responses/*/cancel", stored(&openai)},

@@ -334,14 +334,7 @@ func (w *walk) finish() {
 	for i := range w.media {
 		c.MediaTokens = min(c.MediaTokens+w.e.dialect.mediaTokens(c.Model, &w.media[i]), maxCount)
 	}
-	switch w.e.name {
-	case "images", "image_edits":
-		c.MaxOutput = imageOutput(w.size, w.quality)
-	case "audio_speech":
-		// A minute of speech is about 800 letters and 1,250 tokens of sound.
-		c.MaxOutput = 2 * c.TextBytes
-	case "audio_transcriptions", "audio_translations":
-		// A second of speech is 32 tokens of sound at most and 2 to 4 of text.
-		c.MaxOutput = c.MediaTokens/8 + 64
+	if w.e.implied != nil {
+		c.MaxOutput = w.e.implied(w)
 	}
 }
