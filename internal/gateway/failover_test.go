@@ -105,6 +105,32 @@ func TestAnErrorIsPassedOnWhenNothingIsLeft(t *testing.T) {
 	}
 }
 
+// A provider that gives no answer, and one whose answer breaks off before its first event, has failed the call like one that says so.
+func TestTriesWithoutAnAnswerAreBounded(t *testing.T) {
+	t.Parallel()
+	for name, fails := range map[string]func(int64, http.ResponseWriter, string){
+		"no answer": func(int64, http.ResponseWriter, string) { panic(http.ErrAbortHandler) },
+		"a head alone": func(_ int64, w http.ResponseWriter, _ string) {
+			w.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		var calls [3]atomic.Int64
+		w := newWorld(t, setup{file: rungsAt(answering(t, &calls[0], fails), answering(t, &calls[1], fails), answering(t, &calls[2], fine))})
+		got := w.post("/v1/chat/completions", helloLadder)
+		if got.status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d %s", name, got.status, got.body)
+		}
+		if calls[0].Load() != 1 || calls[1].Load() != 1 || calls[2].Load() != 0 {
+			t.Errorf("%s: two tries are the most: %d, %d, %d", name, calls[0].Load(), calls[1].Load(), calls[2].Load())
+		}
+		if b := w.settled(); b.spent == 0 || b.calls != 2 {
+			t.Errorf("%s: books: %+v", name, b)
+		}
+	}
+}
+
 func TestAnSDKThatRetriesIsNotRetriedFor(t *testing.T) {
 	t.Parallel()
 	var first, second atomic.Int64

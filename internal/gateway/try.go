@@ -269,6 +269,7 @@ func (t *try) unheard(err error) (*http.Response, next) {
 	x.g.log.Warn("provider did not answer", "provider", t.up.Name, "model", t.grant.Model, "error", err)
 	x.g.hooks.upstream(t, 0, provider.Verdict{Class: provider.Provider})
 	x.tried++
+	x.failed++
 	f := refuseUpstream(t.up.Name, timedOut(err) || t.stalled.Load())
 	if x.mayTry() {
 		return f.response(x.in, x.dialect), further
