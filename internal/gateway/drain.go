@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -27,7 +28,8 @@ func (d *drains) enter(t *try) bool {
 		return false
 	}
 	t.x.g.hooks.draining(n)
-	time.AfterFunc(s.DrainFor, t.cancel)
+	limit := time.AfterFunc(s.DrainFor, t.cancel)
+	context.AfterFunc(t.ctx, func() { limit.Stop() }) // else it would keep the call, with its body, to the end of its time
 	return true
 }
 

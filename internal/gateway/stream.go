@@ -9,29 +9,42 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// meteredBody is an answer on its way to the agent: bytes go on as they come, the meter reads along, and the end of the answer is the
-// end of its lease.
-type meteredBody struct {
-	t     *try
+// livelyBody is what a provider sends after the head of its answer, good or bad: the call is stopped when it falls silent.
+type livelyBody struct {
 	from  io.ReadCloser
-	quiet *time.Timer // until the provider has been silent for too long
-	held  []byte      // passed by the meter and not read yet
-	err   error       // after held
+	idle  time.Duration
+	quiet *time.Timer
 }
 
-func newMeteredBody(t *try, from io.ReadCloser) *meteredBody {
-	b := &meteredBody{t: t, from: from}
-	b.quiet = time.AfterFunc(t.x.settings.IdleTimeout, func() { t.stalled.Store(true); t.cancel() })
+func newLivelyBody(t *try, from io.ReadCloser) *livelyBody {
+	b := &livelyBody{from: from, idle: t.x.settings.IdleTimeout}
+	b.quiet = time.AfterFunc(b.idle, func() { t.stalled.Store(true); t.cancel() })
 	return b
 }
 
-// read takes what comes next from the provider.
-func (b *meteredBody) read(p []byte) (int, error) {
+func (b *livelyBody) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p)
-	if n > 0 {
-		b.quiet.Reset(b.t.x.settings.IdleTimeout)
+	switch {
+	case err != nil:
+		b.quiet.Stop()
+	case n > 0:
+		b.quiet.Reset(b.idle)
 	}
 	return n, err
+}
+
+func (b *livelyBody) Close() error {
+	b.quiet.Stop()
+	return b.from.Close()
+}
+
+// meteredBody is an answer on its way to the agent: bytes go on as they come, the meter reads along, and the end of the answer is the
+// end of its lease.
+type meteredBody struct {
+	t    *try
+	from io.ReadCloser
+	held []byte // passed by the meter and not read yet
+	err  error  // after held
 }
 
 // prime reads as far as the first event, so that an error there is still one that another rung can cure. nil: the answer has begun well.
@@ -39,7 +52,7 @@ func (b *meteredBody) prime() *provider.Fault {
 	m, p := b.t.meter, buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
 	for !m.Started() && b.err == nil {
-		n, err := b.read(p[:])
+		n, err := b.from.Read(p[:])
 		b.take(m.Pass(p[:n]), err)
 		if f := m.Result().Fault; f != nil && f.First {
 			return f
@@ -64,7 +77,7 @@ func (b *meteredBody) take(out []byte, err error) {
 	b.err = b.end(err)
 }
 
-// Read gives the proxy what may go on.
+// Read gives what may go on.
 func (b *meteredBody) Read(p []byte) (int, error) {
 	for {
 		if len(b.held) > 0 {
@@ -78,7 +91,7 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		if b.err != nil {
 			return 0, b.err
 		}
-		n, err := b.read(p)
+		n, err := b.from.Read(p)
 		out := b.t.meter.Pass(p[:n])
 		if err == nil && len(out) > 0 && &out[0] == &p[0] { // nearly always: nothing was held back or dropped
 			return len(out), nil
@@ -90,11 +103,10 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 // end settles the lease with the answer's last byte, before the agent can see that byte: what it asks next is decided after.
 func (b *meteredBody) end(err error) error {
 	t := b.t
-	b.quiet.Stop()
 	m := t.meter.Result()
 	whole := errors.Is(err, io.EOF)
 	switch {
-	case t.lost.Load() || t.gone.Load() && t.drain.Load() != draining:
+	case t.ctx.Err() != nil && !t.stalled.Load(): // stopped by us: nobody listens, the time is over, or the lease is revoked
 		t.settle(t.bill(arbiter.OutcomeCancelled), false)
 		if t.x.call.Stream && (t.lost.Load() || t.x.expired()) {
 			b.held = append(b.held, t.x.dialect.StreamError(streamEnd(t.lost.Load()))...)
@@ -123,16 +135,18 @@ func (b *meteredBody) end(err error) error {
 	return err
 }
 
-// Close is called by the proxy when it needs no more: after the end, or because the agent has left.
+// Close is called when the answer has ended, or because the agent has left.
 func (b *meteredBody) Close() error {
-	if b.t.drain.Load() == draining && !b.t.ended.Load() {
-		b.t.x.try = nil // its end is the drain's
-		b.t.x.g.running.stay()
-		go b.drain()
-		return nil
+	if b.t.ended.Load() {
+		return b.from.Close()
 	}
-	b.quiet.Stop()
-	return b.from.Close()
+	if b.t.leave(); b.t.drain.Load() != draining {
+		return b.from.Close()
+	}
+	b.t.x.try = nil // its end is the drain's
+	b.t.x.g.running.stay()
+	go b.drain()
+	return nil
 }
 
 // drain reads an answer to its bill although nobody is there to hear it.
@@ -141,7 +155,7 @@ func (b *meteredBody) drain() {
 	p := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
 	for b.err == nil {
-		n, err := b.read(p[:])
+		n, err := b.from.Read(p[:])
 		b.t.meter.Pass(p[:n])
 		if b.held = nil; err != nil {
 			b.t.meter.Finish()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -84,6 +85,7 @@ type try struct {
 	ctx    context.Context // of the call that goes up: not the agent's own, which may end before its answer is read to the end
 	cancel context.CancelFunc
 	unhook func() bool // takes the agent's going off the call
+	left   sync.Once   // the agent's going, told by its context or by a write that failed
 	extend *time.Timer
 
 	target     provider.Target
@@ -115,10 +117,13 @@ func (x *exchange) begin(g *Grant) *try {
 	return t
 }
 
-// leave is called when the agent has gone or the deadline is over: the call that is up is stopped, unless its bill is worth waiting for.
-func (t *try) leave() {
+// leave is called when the agent has gone or the deadline is over: the call that is up is stopped, unless its bill is worth waiting for
+// and nobody listens. It may be called more than once; when it returns, what becomes of the call is decided.
+func (t *try) leave() { t.left.Do(t.abandon) }
+
+func (t *try) abandon() {
 	t.gone.Store(true)
-	if t.metering.Load() && t.x.g.drains.enter(t) {
+	if t.metering.Load() && !t.x.expired() && t.x.g.drains.enter(t) {
 		return
 	}
 	t.cancel()
@@ -171,6 +176,7 @@ func (t *try) forward() (*http.Response, next) {
 		return t.unanswered(err)
 	}
 	t.firstByte = time.Since(t.started)
+	resp.Body = newLivelyBody(t, resp.Body)
 	if t.grant.Flags&arbiter.FlagProbe != 0 && resp.StatusCode < http.StatusBadRequest {
 		if err := t.grant.Lease.FirstByte(t.ctx); err != nil {
 			x.g.log.Debug("first byte of a probe is not reported", "lease", t.grant.ID, "error", err)
@@ -182,7 +188,7 @@ func (t *try) forward() (*http.Response, next) {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return t.refused(resp)
 	}
-	body := newMeteredBody(t, resp.Body)
+	body := &meteredBody{t: t, from: resp.Body}
 	t.meter = x.endpoint.NewMeter(provider.MeterOptions{
 		ContentType: resp.Header.Get("Content-Type"), Stream: x.call.Stream, StripUsage: t.usageAsked,
 	})
@@ -263,6 +269,9 @@ func (t *try) unanswered(err error) (*http.Response, next) {
 // unheard is what follows when nothing of an answer could go on: there was none, or it broke off before its first event. The lease has ended.
 func (t *try) unheard(err error) (*http.Response, next) {
 	x := t.x
+	if x.in.Context().Err() != nil {
+		return nil, done // nobody is there to be told
+	}
 	if t.gone.Load() || t.lost.Load() {
 		return refuseStopped(t.lost.Load()).response(x.in, x.dialect), done
 	}

@@ -159,16 +159,30 @@ func withoutKey(resp *http.Response, key string) {
 	if resp.StatusCode < http.StatusBadRequest || resp.Body == nil {
 		return
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	resp.Body.Close()
-	body = bytes.ReplaceAll(body, []byte(key), []byte("***"))
-	if err == nil {
-		err = io.EOF
-	}
-	resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), ends{err}))
+	resp.Body = &keylessBody{from: resp.Body, key: key}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
 }
+
+// keylessBody is an error's body without the key. It is read whole with the first Read, and not before: it may be long in coming.
+type keylessBody struct {
+	from io.ReadCloser
+	key  string
+	rest io.Reader // nil before the first Read
+}
+
+func (b *keylessBody) Read(p []byte) (int, error) {
+	if b.rest == nil {
+		body, err := io.ReadAll(io.LimitReader(b.from, maxErrorBody))
+		if err == nil {
+			err = io.EOF
+		}
+		b.rest = io.MultiReader(bytes.NewReader(bytes.ReplaceAll(body, []byte(b.key), []byte("***"))), ends{err})
+	}
+	return b.rest.Read(p)
+}
+
+func (b *keylessBody) Close() error { return b.from.Close() }
 
 // ends is a reader that has come to its end, a good one or a bad one.
 type ends struct{ err error }
