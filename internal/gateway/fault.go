@@ -10,8 +10,84 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
+
+// What becomes of a provider's error: it is read, judged by its class, and given to the agent in words that its SDK understands.
+
+// refused is an answer of 300 or more: read, judged, and passed on unchanged when nothing can cure it.
+func (t *try) refused(resp *http.Response) (*http.Response, next) {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half an error is still one
+	resp.Body.Close()
+	return t.judge(resp, body)
+}
+
+// faulted is an error inside an answer that said 200, before a byte of it went on.
+func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Response, next) {
+	resp.Body.Close()
+	resp.StatusCode = fault.Status
+	resp.Header.Set("Content-Type", "application/json")
+	resp.Body = io.NopCloser(bytes.NewReader(fault.Body))
+	if t.up.Key != nil {
+		key, _ := t.up.Key() // it was there when the call went up
+		withoutKey(resp, key)
+	}
+	return t.refused(resp)
+}
+
+// judge decides by the class of an error what becomes of the lease and of the call (admission.md §2).
+func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
+	x := t.x
+	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
+	x.g.hooks.upstream(t, resp.StatusCode, v)
+	signal := signalOf(resp.StatusCode, &v)
+	answer := t.errorAnswer(resp, body, v)
+
+	if t.usageAsked && resp.StatusCode == http.StatusBadRequest && mentionsStreamOptions(body) {
+		t.up.refusesUsage.Store(true)
+		t.settle(Report{Outcome: arbiter.OutcomeOK}, true)
+		return answer, anew // once without the option; it cost nothing
+	}
+	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
+	if v.Ambiguous {
+		guess := t.guess(report.Outcome)
+		guess.Signal = signal
+		t.settle(guess, false)
+	} else {
+		t.settle(report, true)
+	}
+	switch v.Class {
+	case provider.Throttle:
+		if x.queued++; x.queued <= maxQueued && !x.retried && time.Now().Before(x.until) {
+			return answer, again
+		}
+		x.g.seniority.remember(x, x.ask.Ticket) // its SDK may come back
+	case provider.Overload, provider.Provider, provider.Exhausted, provider.Auth:
+		if v.Class == provider.Auth || v.Class == provider.Exhausted {
+			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
+		}
+		x.tried++
+		if x.failed++; x.mayTry() {
+			return answer, further
+		}
+	}
+	return answer, done
+}
+
+// signalOf is what the arbiter is told of an error.
+func signalOf(status int, v *provider.Verdict) arbiter.ProviderSignal {
+	s := arbiter.ProviderSignal{Status: int32(status), Dim: v.Dim, RetryAfter: int64(v.Wait), ModelOnly: modelOnly(v)}
+	if v.Class == provider.Auth && s.RetryAfter == 0 {
+		s.RetryAfter = int64(provider.KeyHold)
+	}
+	return s
+}
+
+// modelOnly reports whether an account is used up for the model that was called alone: by a limit that opens by itself, not for want of money.
+func modelOnly(v *provider.Verdict) bool {
+	return v.Class == provider.Exhausted && (v.Until == provider.UntilHint || v.Until == provider.UntilPacificDay)
+}
 
 // errorAnswer is a provider's error as the agent gets it: unchanged when it can read it, else in words of its dialect. Waits that
 // would make some SDKs sleep for hours, or retry for ever, do not go on (provider-facts §4.3).

@@ -117,7 +117,7 @@ func (b *meteredBody) end(err error) error {
 		v := t.up.Dialect.Classify(m.Fault.Status, nil, m.Fault.Body, time.Now())
 		t.x.g.hooks.upstream(t, m.Fault.Status, v)
 		r := t.bill(v.Class.Outcome())
-		r.Signal = arbiter.ProviderSignal{Status: int32(m.Fault.Status), Dim: v.Dim, RetryAfter: int64(v.Wait)}
+		r.Signal = signalOf(m.Fault.Status, &v)
 		t.settle(r, false)
 		return err
 	case whole && (m.Complete || !t.x.call.Stream):

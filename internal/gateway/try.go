@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -245,8 +244,7 @@ func (t *try) missingCap() int64 {
 }
 
 // asksUsage reports whether the call must ask for the usage of its stream: it streams, the provider takes the option, and has not
-// refused it before. The chunk
-// that brings it is then ours to drop.
+// refused it before. The chunk that brings it is then ours to drop.
 func (t *try) asksUsage() bool {
 	return t.x.call.Stream && !t.x.call.WantsUsage && t.target.TakesUsageOption() && !t.up.refusesUsage.Load()
 }
@@ -289,68 +287,6 @@ func (t *try) unheard(err error) (*http.Response, next) {
 // mayTry reports whether another rung may be tried for this call: nobody else is trying it again, and the tries are not used up.
 func (x *exchange) mayTry() bool { return !x.retried && x.failed < x.pool.MaxAttempts }
 
-// refused is an answer of 300 or more: read, judged, and passed on unchanged when nothing can cure it.
-func (t *try) refused(resp *http.Response) (*http.Response, next) {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // half an error is still one
-	resp.Body.Close()
-	return t.judge(resp, body)
-}
-
-// faulted is an error inside an answer that said 200, before a byte of it went on.
-func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Response, next) {
-	resp.Body.Close()
-	resp.StatusCode = fault.Status
-	resp.Header.Set("Content-Type", "application/json")
-	resp.Body = io.NopCloser(bytes.NewReader(fault.Body))
-	if t.up.Key != nil {
-		key, _ := t.up.Key() // it was there when the call went up
-		withoutKey(resp, key)
-	}
-	return t.refused(resp)
-}
-
-// judge decides by the class of an error what becomes of the lease and of the call (admission.md §2).
-func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
-	x := t.x
-	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
-	x.g.hooks.upstream(t, resp.StatusCode, v)
-	signal := arbiter.ProviderSignal{Status: int32(resp.StatusCode), Dim: v.Dim, RetryAfter: int64(v.Wait), ModelOnly: modelOnly(&v)}
-	if v.Class == provider.Auth && signal.RetryAfter == 0 {
-		signal.RetryAfter = int64(provider.KeyHold)
-	}
-	answer := t.errorAnswer(resp, body, v)
-
-	if t.usageAsked && resp.StatusCode == http.StatusBadRequest && mentionsStreamOptions(body) {
-		t.up.refusesUsage.Store(true)
-		t.settle(Report{Outcome: arbiter.OutcomeOK}, true)
-		return answer, anew // once without the option; it cost nothing
-	}
-	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
-	if v.Ambiguous {
-		guess := t.guess(report.Outcome)
-		guess.Signal = signal
-		t.settle(guess, false)
-	} else {
-		t.settle(report, true)
-	}
-	switch v.Class {
-	case provider.Throttle:
-		if x.queued++; x.queued <= maxQueued && !x.retried && time.Now().Before(x.until) {
-			return answer, again
-		}
-		x.g.seniority.remember(x, x.ask.Ticket) // its SDK may come back
-	case provider.Overload, provider.Provider, provider.Exhausted, provider.Auth:
-		if v.Class == provider.Auth || v.Class == provider.Exhausted {
-			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
-		}
-		x.tried++
-		if x.failed++; x.mayTry() {
-			return answer, further
-		}
-	}
-	return answer, done
-}
-
 // headerOutputCap tells an agent that a cap was put into its call.
 const headerOutputCap = "X-Tba-Output-Cap"
 
@@ -363,9 +299,4 @@ func (t *try) answer(resp *http.Response) {
 		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
 	}
 	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
-}
-
-// modelOnly reports whether an account is used up for the model that was called alone: by a limit that opens by itself, not for want of money.
-func modelOnly(v *provider.Verdict) bool {
-	return v.Class == provider.Exhausted && (v.Until == provider.UntilHint || v.Until == provider.UntilPacificDay)
 }
