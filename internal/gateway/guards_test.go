@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -137,4 +139,30 @@ func TestACutAnswerIsPaidByItsText(t *testing.T) {
 	if b := w.settled(); b.spent < 11+100 || b.spent > 11+200 {
 		t.Errorf("500 bytes of text and 11 tokens of prompt: %+v", b)
 	}
+}
+
+// deaf is an agent to which nothing can be written.
+type deaf struct{ http.ResponseWriter }
+
+func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// An agent that cannot be written to is noticed by that alone: the provider is told, and the lease ends.
+func TestAnAgentThatHearsNothing(t *testing.T) {
+	t.Parallel()
+	told := make(chan struct{})
+	up := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		sse(w, chunk("Hello", ""))
+		<-r.Context().Done()
+		close(told)
+	})
+	w := newWorld(t, setup{file: oneProvider(up)})
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(helloStream))
+	r.Host = "127.0.0.1"
+	got := httptest.NewRecorder()
+	w.gateway.ServeHTTP(deaf{got}, r)
+	if b := w.settled(); b.spent == 0 || b.calls != 1 {
+		t.Fatalf("status %d, books: %+v", got.Code, b)
+	}
+	<-told
 }
