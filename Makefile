@@ -5,7 +5,7 @@ PKGS      ?= ./...
 FUZZTIME  ?= 10s
 BENCHTIME ?= 1s
 # The packages whose benchmarks carry a target; each prints its baseline in the same run.
-BENCHPKGS ?= ./arbiter ./internal/engine ./internal/filejournal ./internal/rpc
+BENCHPKGS ?= ./arbiter ./internal/engine ./internal/filejournal ./internal/rpc ./internal/provider ./internal/gateway
 
 .DEFAULT_GOAL := all
 .PHONY: all check fmt vet lint clients test race fuzz bench sim soak generate generated mutants clean help

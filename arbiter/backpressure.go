@@ -2,7 +2,7 @@ package arbiter
 
 import "fmt"
 
-// Pressure is how congested the pool is, by the published table (admission.md §8): the level follows from the consumed part of the
+// Pressure is how congested the pool is, by the published table (docs/algorithms.md §9): the level follows from the consumed part of the
 // global budget and from the smallest rate headroom of the providers that are neither open nor held; no hysteresis.
 type Pressure struct {
 	Level Level

@@ -2,7 +2,7 @@ package arbiter
 
 import "fmt"
 
-// Check asserts the invariants of lease.md §4 over the whole state: H is the sum of what leases hold; a parent equals its children;
+// Check asserts the invariants of docs/guarantees.md over the whole state: H is the sum of what leases hold; a parent equals its children;
 // open leases are counted once; windows equal their buckets; nothing is negative. It returns the first that is broken. It costs a
 // pass over all leases.
 func (s *State) Check() error {

@@ -354,7 +354,7 @@ func (s *State) candidate(q *request, number uint32, d *Decision) *candidate {
 	return &d.candidates[len(d.candidates)-1]
 }
 
-// score ranks a rung by the published formula (admission.md §6): w_h·headroom + w_c·cheapness, plus a bonus for the preferred
+// score ranks a rung by the published formula (docs/algorithms.md §7): w_h·headroom + w_c·cheapness, plus a bonus for the preferred
 // provider and, once every candidate has 50 samples, latency with its weight taken evenly from the two.
 // Worked example: HIGH, headroom 0.8, 10 $/M (c = 0.417), preferred: 0.7·0.8 + 0.3·0.417 + 0.15 = 0.835.
 func (s *State) score(q *request, c *candidate, latency bool) {

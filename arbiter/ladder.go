@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Ladders (admission.md §6): the rungs of a ladder are tried tier by tier. Inside a tier every task ranks the rungs by a hash of its own,
+// Ladders (docs/algorithms.md §12): the rungs of a ladder are tried tier by tier. Inside a tier every task ranks the rungs by a hash of its own,
 // weighted by what they can do. So a task stays on one rung, where the provider has its prompt cached, and when a rung fails or is full
 // its callers scatter over all the others instead of running to the next one as one herd.
 

@@ -267,7 +267,7 @@ func (s *State) NextEnd() (at int64, ok bool) {
 	return s.ends.next()
 }
 
-// end moves a lease whose time is over (lease.md §3, columns "TTL over" and "grace over").
+// end moves a lease whose time is over (docs/concepts.md, life of a lease, columns "TTL over" and "grace over").
 func (s *State) end(slot uint32, l *lease) {
 	rules := &s.rules.policy.Lease
 	at := l.deadline

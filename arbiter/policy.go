@@ -229,7 +229,7 @@ type Breaker struct {
 	Ramp     int64 `json:"ramp"`
 }
 
-// DefaultBreaker is admission.md §7's: 5 failures, ratio 0.5 of at least 20 calls in 30 s, recovery 5 s, ramp 10 s.
+// DefaultBreaker is 5 failures, ratio 0.5 of at least 20 calls in 30 s, recovery 5 s, ramp 10 s.
 var DefaultBreaker = Breaker{Failures: 5, Ratio: Whole / 2, MinCalls: 20, Window: 30 * Second, Recovery: 5 * Second, Ramp: 10 * Second}
 
 // Weights are the parts of the placement score, in PPM.
@@ -258,7 +258,7 @@ type BackpressureLevels struct {
 	DelayMS [4]int32 `json:"delay_ms"`
 }
 
-// DefaultBackpressure is the published table (admission.md §8).
+// DefaultBackpressure is the published table (docs/algorithms.md §9).
 var DefaultBackpressure = BackpressureLevels{
 	Consumed: [4]PPM{500_000, 700_000, 850_000, 950_000},
 	Headroom: [4]PPM{300_000, 200_000, 100_000, 0},

@@ -1,6 +1,6 @@
 package arbiter
 
-// How a rung's ceilings adapt (admission.md §7). Two factors come between what the policy allows and what is in force: the ramp of a rung
+// How a rung's ceilings adapt (docs/algorithms.md §13). Two factors come between what the policy allows and what is in force: the ramp of a rung
 // that comes back, and what 429s have cut. Neither ever raises a ceiling.
 
 // ramp is the way back of a rung whose probe was good: from a tenth of its ceilings to all of them.

@@ -22,7 +22,7 @@ type rung struct {
 	scope, scoped int64
 }
 
-// breaker is admission.md §7's, as words so that it can be undone.
+// breaker is a rung's circuit breaker (docs/algorithms.md §8), as words so that it can be undone.
 type breaker struct {
 	state               int64 // BreakerState
 	failures            int64 // consecutive

@@ -111,7 +111,7 @@ func (s *State) wouldOverrun(l *lease, tokens Tokens, nanos Nanos) bool {
 	return false
 }
 
-// commitUnknown answers a commit whose lease is not in the table (lease.md §3, row "none").
+// commitUnknown answers a commit whose lease is not in the table (the row "none" of the table of lease life).
 func (s *State) commitUnknown(c *Commit, d *Decision) *Error {
 	t := c.Token
 	if t == nil || t.Lease != c.Lease || t.Principal != c.Principal || s.find(c.Lease) != nil {

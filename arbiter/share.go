@@ -1,6 +1,6 @@
 package arbiter
 
-// classRoom is a class's part of the period budget (admission.md §4): its own share, plus the share assigned to nobody as far as
+// classRoom is a class's part of the period budget (docs/algorithms.md §6): its own share, plus the share assigned to nobody as far as
 // others have not used it, plus what other classes have left idle so far. wait is how long until asked fits if the others stay
 // idle; at most the rest of the period. So a runaway class cannot drain the period, and nothing is wasted.
 //

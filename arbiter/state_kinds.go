@@ -20,7 +20,7 @@ func (k NodeKind) String() string {
 	return [...]string{"global", "provider", "model", "class", "agent", "workflow", "task", "credential"}[min(k, kindCount-1)]
 }
 
-// Phase is where a lease is in its life (lease.md §3).
+// Phase is where a lease is in its life (docs/concepts.md, life of a lease).
 type Phase uint8
 
 // Phases.

@@ -2,7 +2,7 @@ package arbiter
 
 import "fmt"
 
-// How the model ends leases: lease.md §3, written down row by row.
+// How the model ends leases: the table of lease life, written down row by row.
 
 // owned is the lease if it is this principal's.
 func (m *twin) owned(id LeaseID, principal uint64) *record {

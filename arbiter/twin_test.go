@@ -85,7 +85,7 @@ func (m *twin) sums() map[key]*account {
 	return all
 }
 
-// advance ends what is over: lease.md §3, "TTL over" and "grace over".
+// advance ends what is over: the columns "TTL over" and "grace over".
 func (m *twin) advance(now int64) {
 	m.now = now
 	for again := true; again; {

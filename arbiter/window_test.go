@@ -284,7 +284,7 @@ func TestWindowNeverOverfull(t *testing.T) {
 	t.Logf("%d admissions, %v", admitted, paths)
 }
 
-// TestWindowIsUsed saturates one ceiling for ten minutes: admission.md §3 says 99.4 % with start_by 0 and 96 % with 2 s.
+// TestWindowIsUsed saturates one ceiling for ten minutes: docs/algorithms.md §3 says 99.4 % with start_by 0 and 96 % with 2 s.
 func TestWindowIsUsed(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -31,7 +31,7 @@ func answer(status int, h map[string]string, body string) *http.Response {
 
 const whole = `{"model":"m","choices":[{"finish_reason":"stop","message":{"content":"x"}}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}`
 
-// The table of gateway.md: what an SDK does with each answer, how long it waits, and how often it comes.
+// The table of docs/gateway.md: what an SDK does with each answer, how long it waits, and how often it comes.
 func TestTheDoorTriesAsAnSDKDoes(t *testing.T) {
 	t.Parallel()
 	refusal := `{"error":{"message":"no","tba":{"reason":"rpm"}}}`

@@ -32,7 +32,7 @@ const (
 
 const (
 	// handover is how old a grant may be when its caller gets it; the guard of
-	// the windows counts on it (journal.md §1).
+	// the windows counts on it.
 	handover = int64(100 * time.Millisecond)
 	// patience is how long a silent journal is waited for before callers hear of it.
 	patience = 200 * time.Millisecond

@@ -20,7 +20,7 @@ type estimator struct {
 // maxLearned bounds each map: names come from callers. Beyond it new names are not learned.
 const maxLearned = 4096
 
-// The ratio moves by a twentieth of the distance with each call, and stays within these bounds (gateway.md §2).
+// The ratio moves by a twentieth of the distance with each call, and stays within these bounds.
 const (
 	ratioWeight = 0.05
 	minRatio    = 0.5

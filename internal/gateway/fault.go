@@ -36,7 +36,7 @@ func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Respons
 	return t.refused(resp)
 }
 
-// judge decides by the class of an error what becomes of the lease and of the call (admission.md §2).
+// judge decides by the class of an error what becomes of the lease and of the call (docs/gateway.md, one call).
 func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	x := t.x
 	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
@@ -90,7 +90,7 @@ func modelOnly(v *provider.Verdict) bool {
 }
 
 // errorAnswer is a provider's error as the agent gets it: unchanged when it can read it, else in words of its dialect. Waits that
-// would make some SDKs sleep for hours, or retry for ever, do not go on (provider-facts §4.3).
+// would make some SDKs sleep for hours, or retry for ever, do not go on.
 func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) *http.Response {
 	x := t.x
 	switch {

@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestRefusals shows every refusal in every dialect: the files in testdata are the table of gateway.md §3 spelled out.
+// TestRefusals shows every refusal in every dialect: the files in testdata are the table of docs/gateway.md, refusals, spelled out.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	options := refuseOptions{agent: "crawler-7", requestID: "req-1", model: "claude-opus-4.1"}

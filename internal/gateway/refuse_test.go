@@ -179,7 +179,7 @@ func TestRefusalLaws(t *testing.T) {
 	}
 }
 
-// TestRefusalTable is the table of gateway.md §3, row by row.
+// TestRefusalTable is the table of docs/gateway.md, refusals, row by row.
 func TestRefusalTable(t *testing.T) {
 	t.Parallel()
 	by := map[string]*provider.Dialect{}

@@ -102,7 +102,7 @@ func (t *try) served(r Report, u *provider.Usage) Report {
 // onePass are the endpoints at which a call is one prompt and one pass of the model: what it counts has a bound.
 var onePass = map[string]bool{"chat": true, "fim": true, "messages": true, "generate": true}
 
-// plausible is a bill within twice the model's context (provider-facts §7, case 22). doubtful says that it was not, or that the provider's
+// plausible is a bill within twice the model's context. doubtful says that it was not, or that the provider's
 // counts cannot all be true.
 func (t *try) plausible(u *provider.Usage) (sane arbiter.Usage, doubtful bool) {
 	sane, doubtful = u.Usage, u.Adjusted

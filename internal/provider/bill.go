@@ -22,7 +22,7 @@ const (
 	slots
 )
 
-// bill names the fields of one shape of usage object and says what they include (provider-facts §3.6).
+// bill names the fields of one shape of usage object and says what they include.
 type bill struct {
 	at        string // where the usage object stands in a whole answer
 	model     string // where the answer names the model that served

@@ -16,7 +16,7 @@ import (
 	tbav1 "github.com/token-budget-arbiter/tba/internal/gen/tba/v1"
 )
 
-// life drives one lease by the verbs of lease.md §3 and tells what each one answered.
+// life drives one lease by the verbs of the table of lease life and tells what each one answered.
 type life struct {
 	w     *world
 	id    string
@@ -107,7 +107,7 @@ func check(t *testing.T, what, got, want string) {
 	}
 }
 
-// TestLifeOverTheWire walks the rows of lease.md §3 that a client can reach.
+// TestLifeOverTheWire walks the rows of the table of lease life that a client can reach.
 func TestLifeOverTheWire(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
@@ -206,7 +206,7 @@ func TestLifeOverTheWire(t *testing.T) {
 	}
 }
 
-// TestUnknownLease covers the first row of lease.md §3.
+// TestUnknownLease covers the first row of the table of lease life.
 func TestUnknownLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
