@@ -55,7 +55,7 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 	g, s := x.g, x.settings
 	path, f := cleanPath(r)
 	var known bool
-	x.route, known = s.find(r.Method, path)
+	x.route, known = s.find(r.Method, path) // first, because every refusal is in the dialect of the path
 	if wait, ok := g.addresses.Load().TakeHost(r.RemoteAddr); !ok {
 		return refuseAddress(wait)
 	}

@@ -72,7 +72,7 @@ func (g *Gateway) SetSettings(s *Settings) {
 	}
 }
 
-// SetKeys replaces auth.keys, SetAddresses the limits per address.
+// SetKeys replaces auth.keys.
 func (g *Gateway) SetKeys(keys *identity.Keyring) { g.keys.Store(keys) }
 
 // SetAddresses replaces the limits per address.
@@ -101,21 +101,18 @@ func (g *Gateway) Serves(path string) bool {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lastOnConnection(w, r)
 	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
-	if f := x.open(w, r); f != nil {
-		f.write(w, x.dialect)
-		x.status, x.refused = f.status, true
-		g.hooks.ended(x)
-		return
+	f := x.open(w, r)
+	if f == nil && !g.running.enter() {
+		f = refuseDraining()
 	}
-	if !g.running.enter() {
-		f := refuseDraining()
+	if f != nil {
 		f.write(w, x.dialect)
 		x.status, x.refused = f.status, true
 		g.hooks.ended(x)
 		return
 	}
 	defer g.running.leave()
-	if x.endpoint == nil {
+	if x.models {
 		listModels(w, x.dialect, x.pool.names)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 type Hooks struct {
 	// Call is told of each call at its end.
 	Call func(Ended)
-	// Upstream is told of each answer of a provider, and of each that did not come.
+	// Upstream is told of each answer of a provider, of each that did not come, and of each error in the middle of one that had begun well.
 	Upstream func(Answered)
 	// Failover is told when a call leaves a rung that failed it.
 	Failover func(provider, model string)

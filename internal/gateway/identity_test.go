@@ -99,8 +99,8 @@ func TestIdentify(t *testing.T) {
 		a, f := i.asks(request(test.headers...), nil)
 		got := ""
 		if f != nil {
-			got = fmt.Sprintf("%d %s", f.status, f.reason())
-			if f.reason() == "bad_header" {
+			got = fmt.Sprintf("%d %s", f.status, f.detail.Reason)
+			if f.detail.Reason == "bad_header" {
 				name, _, _ := strings.Cut(f.message, ":")
 				got += " " + name
 			}

@@ -54,14 +54,6 @@ var (
 	no  = false
 )
 
-// reason is the stable word of f.
-func (f *refusal) reason() string {
-	if f.detail == nil {
-		return ""
-	}
-	return f.detail.Reason
-}
-
 // problem is f as the dialects word it.
 func (f *refusal) problem() provider.Problem {
 	p := provider.Problem{Status: f.status, Kind: f.kind, Message: f.message, RequestID: f.requestID, RetryAfter: f.retryAfter}
@@ -110,7 +102,7 @@ func (f *refusal) write(w http.ResponseWriter, d *provider.Dialect) {
 	_, _ = w.Write(body)
 }
 
-// response is what write sends, for a RoundTripper.
+// response is what write sends, for a call whose answers are responses.
 func (f *refusal) response(r *http.Request, d *provider.Dialect) *http.Response {
 	body := d.ErrorBody(f.problem())
 	resp := &http.Response{

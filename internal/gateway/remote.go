@@ -238,9 +238,6 @@ func (l *remoteLease) Extend(context.Context) error {
 	return toError(context.Background(), context.Cause(l.l.Context()))
 }
 
-// Lost is closed when the lease is over, by its holder, the arbiter or time; Extend then says why.
-func (l *remoteLease) Lost() <-chan struct{} { return l.l.Context().Done() }
-
 // FirstByte reports that the answer has begun.
 func (l *remoteLease) FirstByte(ctx context.Context) error {
 	if err := l.l.Signal(ctx, client.Signal{Kind: client.SignalFirstByte}); err != nil {
@@ -296,7 +293,7 @@ func toError(ctx context.Context, err error) error {
 	case errors.As(err, &away) && away.FromServer():
 		return &arbiter.Error{Code: arbiter.CodeUnavailable, Reason: away.Reason, Text: away.Error(), RetryAfter: int64(away.RetryAfter)}
 	case errors.As(err, &revoked):
-		return arbiter.Errorf(arbiter.CodePrecondition, "lease_revoked", "the lease was revoked: %s", revoked.Reason)
+		return arbiter.Errorf(arbiter.CodePrecondition, reasonRevoked, "the lease was revoked: %s", revoked.Reason)
 	case errors.As(err, &lost):
 		return arbiter.Errorf(arbiter.CodePrecondition, "lease_expired", "the lease could not be kept: %s", lost.Reason)
 	case errors.As(err, &commit):

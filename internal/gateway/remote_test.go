@@ -309,7 +309,7 @@ func TestRemoteTellsOfLostLeases(t *testing.T) {
 	if _, err := f.engine.Do(context.Background(), engine.Op{Pool: "default", Command: &arbiter.Revoke{Lease: id}}); err != nil {
 		t.Fatal(err)
 	}
-	<-g.Lease.(*remoteLease).Lost()
+	<-g.Lease.(*remoteLease).l.Context().Done()
 	var e *arbiter.Error
 	if err := g.Lease.Extend(context.Background()); !errors.As(err, &e) || e.Code != arbiter.CodePrecondition || e.Reason != "lease_revoked" {
 		t.Errorf("%v, want lease_revoked", err)

@@ -152,8 +152,9 @@ func (t *try) prolong() {
 var errUnknownProvider = errors.New("it is not in this gateway's file")
 
 const (
-	extendTimeout = 10 * time.Second
-	reasonRevoked = "lease_revoked"
+	extendTimeout    = 10 * time.Second
+	firstByteTimeout = time.Second
+	reasonRevoked    = "lease_revoked"
 )
 
 // forward sends the call up and judges the answer as far as it must before a byte of it goes to the agent.
@@ -177,9 +178,7 @@ func (t *try) forward() (*http.Response, next) {
 	t.firstByte = time.Since(t.started)
 	resp.Body = newLivelyBody(t, resp.Body)
 	if t.grant.Flags&arbiter.FlagProbe != 0 && resp.StatusCode < http.StatusBadRequest {
-		if err := t.grant.Lease.FirstByte(t.ctx); err != nil {
-			x.g.log.Debug("first byte of a probe is not reported", "lease", t.grant.ID, "error", err)
-		}
+		t.tellFirstByte()
 	}
 	if t.zeroHits(resp) && !t.paid() {
 		return t.fallThrough(resp)
@@ -206,6 +205,16 @@ func (t *try) forward() (*http.Response, next) {
 	t.answer(resp)
 	resp.Body = body
 	return resp, done
+}
+
+// tellFirstByte gives the verdict of a probe as soon as it is known: the rung is shut until then. The answer waits for it, but not for an
+// arbiter that cannot be reached: the commit says the same later.
+func (t *try) tellFirstByte() {
+	ctx, cancel := context.WithTimeout(t.ctx, firstByteTimeout)
+	defer cancel()
+	if err := t.grant.Lease.FirstByte(ctx); err != nil {
+		t.x.g.log.Debug("first byte of a probe is not reported", "lease", t.grant.ID, "error", err)
+	}
 }
 
 // request is the call as it goes up: model, cap and usage option set, all other bytes as they came.
