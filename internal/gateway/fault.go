@@ -106,7 +106,7 @@ func (t *try) errorAnswer(resp *http.Response, body []byte, v provider.Verdict) 
 		resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	h := resp.Header
-	succeed(h, &t.grant, x.dialect, nil, time.Now())
+	succeed(h, &t.grant, x.dialect, time.Now())
 	told, _ := provider.RetryAfter(h, time.Now())
 	wait := max(told, v.Wait) // Gemini says it in the body
 	final := v.Class == provider.Exhausted || v.Class == provider.Impossible || v.Class == provider.Throttle && wait > longestHint

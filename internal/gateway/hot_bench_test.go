@@ -90,6 +90,6 @@ func BenchmarkSucceed(b *testing.B) {
 	for b.Loop() {
 		h := http.Header{"Content-Type": {"application/json"}, "Date": {"Sat, 25 Jul 2026 11:59:50 GMT"}, "Content-Length": {"400"}}
 		incoming(h)
-		succeed(h, &g, d, nil, now)
+		succeed(h, &g, d, now)
 	}
 }

@@ -19,9 +19,9 @@ const (
 	headerBudget       = "X-Tba-Budget"
 )
 
-// succeed adds to a provider's answer what the arbiter did for it, and lowers the limit headers of dialect d to limits and to the rung's own
-// ceilings where those are tighter. now is Unix time.
-func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Limit, now time.Time) {
+// succeed adds to a provider's answer what the arbiter did for it, and lowers the limit headers of dialect d to the rung's own ceilings where
+// those are tighter. now is Unix time.
+func succeed(h http.Header, g *Grant, d *provider.Dialect, now time.Time) {
 	values := make([]string, 0, 8) // of all that follow: there are many in every answer
 	put := func(name, value string) {
 		if value != "" {
@@ -38,14 +38,11 @@ func succeed(h http.Header, g *Grant, d *provider.Dialect, limits []provider.Lim
 	put(headerWait, strconv.FormatInt(max(g.Waited, 0).Milliseconds(), 10))
 	put(headerBackpressure, backpressure(g.Level, g.DelayMS))
 	if g.Figures != nil {
-		tightest, ours := g.Figures()
+		tightest, ceilings := g.Figures()
 		put(headerBudget, budgetLine(tightest, now))
-		if len(ours) > 0 {
-			d.SetLimits(h, ours, now)
+		if len(ceilings) > 0 {
+			d.SetLimits(h, ceilings, now)
 		}
-	}
-	if len(limits) > 0 {
-		d.SetLimits(h, limits, now)
 	}
 }
 

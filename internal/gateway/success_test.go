@@ -20,7 +20,7 @@ func TestSucceed(t *testing.T) {
 		Figures: func() (*arbiter.Check, []provider.Limit) {
 			return &arbiter.Check{ScopeKind: arbiter.KindClass, Scope: "batch", Unit: arbiter.UnitNanos, Limit: 5_000, Used: 1_000, Held: 500, ResetsAt: refusedAt.Add(time.Hour).UnixNano()}, nil
 		},
-	}, d, nil, refusedAt)
+	}, d, refusedAt)
 	for name, want := range map[string]string{
 		"x-tba-origin": "upstream", "x-tba-lease": "01J", "x-tba-provider": "openai", "x-tba-model": "gpt-5.4", "x-tba-decision": "1-2-3",
 		"x-tba-wait-ms": "1234", "x-tba-backpressure": "moderate;delay-ms=800", "x-tba-budget": "class/batch;remaining=3500;unit=nano_usd;resets=2026-11-29T13:00:00Z",
@@ -30,7 +30,7 @@ func TestSucceed(t *testing.T) {
 		}
 	}
 	h = http.Header{}
-	succeed(h, &Grant{ID: "01J", Provider: "tool"}, d, nil, refusedAt)
+	succeed(h, &Grant{ID: "01J", Provider: "tool"}, d, refusedAt)
 	for _, name := range []string{"X-Tba-Model", "X-Tba-Budget", "X-Tba-Decision"} {
 		if v, ok := h[name]; ok {
 			t.Errorf("%s: %q although nothing is known", name, v)

@@ -303,7 +303,7 @@ const headerOutputCap = "X-Tba-Output-Cap"
 func (t *try) answer(resp *http.Response) {
 	x := t.x
 	incoming(resp.Header)
-	succeed(resp.Header, &t.grant, x.dialect, nil, time.Now())
+	succeed(resp.Header, &t.grant, x.dialect, time.Now())
 	if t.cap > 0 {
 		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
 	}
