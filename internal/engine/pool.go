@@ -50,6 +50,7 @@ type pool struct {
 	pressure pressure
 	stats    poolStats
 	health   health
+	outlook  outlook
 
 	ctx    context.Context // ends when the pool is closed
 	cancel context.CancelFunc

@@ -10,13 +10,10 @@ import (
 )
 
 // Local is the arbiter in this process.
-type Local struct {
-	engine  *engine.Engine
-	outlook *outlook
-}
+type Local struct{ engine *engine.Engine }
 
 // NewLocal makes a Leaser of an engine.
-func NewLocal(e *engine.Engine) *Local { return &Local{e, newOutlook(e.View)} }
+func NewLocal(e *engine.Engine) *Local { return &Local{e} }
 
 // Acquire asks the engine.
 func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
@@ -44,8 +41,11 @@ func (l *Local) Acquire(ctx context.Context, a *Ask) (Grant, error) {
 		state := &out.Answer.Lease
 		g.ID, g.Provider, g.Model = engine.FormatLeaseID(state.Lease), state.Provider, state.Model
 		g.Input, g.Output, g.TTL = state.Input, state.Output, time.Duration(state.Deadline-out.Now)
-		seen, at, model := l.outlook.freshen(a.Pool), g.Provider, g.Model
-		g.Figures = func() (*arbiter.Check, []provider.Limit) { return seen.of(a, at, model) }
+		at, model := g.Provider, g.Model
+		l.engine.Outlook(a.Pool) // it looks while the call runs
+		g.Figures = func() (*arbiter.Check, []provider.Limit) {
+			return figuresOf(l.engine.Outlook(a.Pool), a, at, model)
+		}
 		g.Lease = &localLease{engine: l.engine, pool: a.Pool, principal: a.Caller.Principal, id: state.Lease, token: out.Token}
 	}
 	return g, nil

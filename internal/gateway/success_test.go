@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -55,58 +53,31 @@ func TestBudgetLine(t *testing.T) {
 	}
 }
 
-// TestOutlook asserts that the headers tell of the tightest budget on the path of a lease and of its rung's ceilings.
-func TestOutlook(t *testing.T) {
+// TestFiguresOf asserts that the headers tell of the tightest budget on the path of a lease and of its rung's ceilings.
+func TestFiguresOf(t *testing.T) {
 	t.Parallel()
 	f := newFar(t, RemoteOptions{})
-	looks := make(chan struct{}, 8)
-	o := newOutlook(func(ctx context.Context, pool string, fn func(*arbiter.State) error) error {
-		defer func() { looks <- struct{}{} }()
-		return f.engine.View(ctx, pool, fn)
-	})
 	a := ask("", "slow-1")
 	a.Pool, a.Task = "default", "t"
 	g, err := f.local.Acquire(t.Context(), a)
 	if err != nil || g.Status != arbiter.Granted {
 		t.Fatalf("%+v, %v", g, err)
 	}
-	seen, err := o.look(t.Context(), "default")
-	if err != nil {
+	var seen *arbiter.Outlook
+	if err := f.engine.View(t.Context(), "default", func(s *arbiter.State) error {
+		seen = s.Outlook(100)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
-	<-looks
-	glances := o.freshen("default")
-	<-looks
-	o.freshen("default") // at once again: no second look
-	select {
-	case <-looks:
-		t.Error("looked twice within a second")
-	default:
-	}
-	glances.last.Store(seen)
-	tightest, limits := glances.of(a, g.Provider, g.Model)
+	tightest, limits := figuresOf(seen, a, g.Provider, g.Model)
 	if tightest == nil || tightest.ScopeKind != arbiter.KindTask || tightest.Limit != 5_000 || tightest.Held != 3_000 {
 		t.Errorf("tightest %+v, want the task's 5,000 of which 3,000 are held", tightest)
 	}
 	if len(limits) != 1 || limits[0].Dim != arbiter.DimRPM || limits[0].Limit != 1 || limits[0].Remaining != 0 || limits[0].Reset != time.Minute {
 		t.Errorf("limits %+v, want one request a minute, used", limits)
 	}
-	if tightest, limits := o.freshen("nobody").of(a, g.Provider, g.Model); tightest != nil || limits != nil {
-		t.Errorf("of a pool that is not here: %+v, %+v", tightest, limits)
-	}
-}
-
-// TestOutlookFails asserts that a look that fails leaves the answer without figures and nothing else.
-func TestOutlookFails(t *testing.T) {
-	t.Parallel()
-	looked := make(chan struct{})
-	o := newOutlook(func(context.Context, string, func(*arbiter.State) error) error {
-		defer close(looked)
-		return errors.New("closed")
-	})
-	g := o.freshen("default")
-	<-looked
-	if tightest, limits := g.of(&Ask{}, "", ""); tightest != nil || limits != nil {
-		t.Errorf("%+v, %+v", tightest, limits)
+	if tightest, limits := figuresOf(nil, a, g.Provider, g.Model); tightest != nil || limits != nil {
+		t.Errorf("of a pool that nobody has looked at: %+v, %+v", tightest, limits)
 	}
 }

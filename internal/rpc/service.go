@@ -28,6 +28,7 @@ type Decider interface {
 type Reader interface {
 	Pools() []string
 	View(ctx context.Context, pool string, fn func(*arbiter.State) error) error
+	Outlook(pool string) *arbiter.Outlook
 	PoolStatus(pool string) (engine.PoolStatus, error)
 	Ready() error
 	Waiting(pool string) []engine.WaitingRow
@@ -88,7 +89,6 @@ type Server struct {
 	connectErrors *connect.ErrorWriter
 	policies      sync.Map // pool → *knownPolicy
 	signals       sync.Map // pool → *atomic.Pointer[signal]
-	outlooks      sync.Map // pool → *outlook
 
 	arbiter arbiterService
 	admin   adminService
