@@ -14,21 +14,21 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// DefaultMaxBody is the longest request body that is read when the file does not say, bytes.
-const DefaultMaxBody = 8 << 20
+// defaultMaxBody is the longest request body that is read when the file does not say, bytes.
+const defaultMaxBody = 8 << 20
 
 // refuseRequest is a refusal of a request that no retry makes right.
 func refuseRequest(status int, kind provider.Kind, reason, message string) *refusal {
 	return &refusal{status: status, kind: kind, message: message, retry: &no, detail: &detail{Reason: reason}}
 }
 
-// readBody reads and decodes the body of r, at most limit bytes of it as sent and as decoded; limit <= 0 is DefaultMaxBody. d is the dialect
+// readBody reads and decodes the body of r, at most limit bytes of it as sent and as decoded; limit <= 0 is defaultMaxBody. d is the dialect
 // of the path: its provider's word for content encodings holds. Nothing is read of a body that says it is too long or is in an encoding
 // that is not read; of one that turns out too long, no more than limit. How long it may take is the server's ReadTimeout.
 // The bytes are the caller's. A body of 0 bytes is not judged here.
 func readBody(w http.ResponseWriter, r *http.Request, limit int64, d *provider.Dialect) ([]byte, *refusal) {
 	if limit <= 0 {
-		limit = DefaultMaxBody
+		limit = defaultMaxBody
 	}
 	coding, ok := contentCoding(r.Header, codings(d))
 	if !ok {

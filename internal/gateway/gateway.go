@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/internal/identity"
+	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
 // Options of a Gateway. Leaser and Settings are required.
@@ -83,18 +85,13 @@ func (g *Gateway) Drain(ctx context.Context) error {
 	return g.running.drain(ctx)
 }
 
-// Paths are the first segments of the gateway's own paths; any provider's name is one more.
-var Paths = []string{"v1", "anthropic", "gemini", "tools"}
+// roots are the first segments of the gateway's own paths; any provider's name is one more. See [Settings.find].
+var roots = []string{"v1", provider.Anthropic, provider.Gemini, "tools"}
 
 // Serves reports whether a path is the gateway's.
 func (g *Gateway) Serves(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
-	for _, p := range Paths {
-		if first == p {
-			return true
-		}
-	}
-	return g.settings.Load().upstream(first) != nil
+	return slices.Contains(roots, first) || g.settings.Load().upstream(first) != nil
 }
 
 // ServeHTTP carries one call.

@@ -60,14 +60,14 @@ var notDown = set(
 
 var notDownPrefixes = []string{"X-Tba-", "Access-Control-"}
 
-// up and down are all these rules in one, and the names of which most calls consist: a name that is there needs no look at the lists of
+// goesUp and comesDown are all these rules in one, and the names of which most calls consist: a name that is there needs no look at the lists of
 // prefixes and is canonical. The value says whether it passes.
 var (
-	up = verdicts(notUp, "Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "X-App", "X-Request-Id",
+	goesUp = verdicts(notUp, "Accept", "Content-Type", "User-Agent", "Anthropic-Version", "Anthropic-Beta", "X-App", "X-Request-Id",
 		"X-Goog-Api-Client", "Traceparent", "Tracestate", "X-Stainless-Lang", "X-Stainless-Package-Version", "X-Stainless-Os",
 		"X-Stainless-Arch", "X-Stainless-Runtime", "X-Stainless-Runtime-Version", "X-Stainless-Retry-Count", "X-Stainless-Timeout",
 		"X-Stainless-Read-Timeout", "X-Stainless-Async", "X-Stainless-Helper-Method", "X-Stainless-Raw-Response")
-	down = verdicts(notDown, "Content-Type", "Content-Length", "Date", "Server", "Vary", "Cache-Control", "X-Request-Id", "Request-Id", "Cf-Ray",
+	comesDown = verdicts(notDown, "Content-Type", "Content-Length", "Date", "Server", "Vary", "Cache-Control", "X-Request-Id", "Request-Id", "Cf-Ray",
 		"Cf-Cache-Status", "X-Content-Type-Options", "Openai-Organization", "Openai-Processing-Ms", "Openai-Version", "Openai-Project",
 		"X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests",
 		"X-Ratelimit-Limit-Tokens", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens")
@@ -153,7 +153,7 @@ func upHeaders(in http.Header, credential string) http.Header {
 	out := make(http.Header, len(in)+4)
 next:
 	for name, values := range in {
-		name, ok := passes(name, up, notUpPrefixes)
+		name, ok := passes(name, goesUp, notUpPrefixes)
 		if _, here := conn[name]; here || !ok {
 			continue
 		}
@@ -219,7 +219,7 @@ func upQuery(d *provider.Dialect, rawQuery, credential string) string {
 func incoming(h http.Header) {
 	conn := named(h)
 	for name := range h {
-		canonical, ok := passes(name, down, notDownPrefixes)
+		canonical, ok := passes(name, comesDown, notDownPrefixes)
 		if _, here := conn[canonical]; here || !ok {
 			delete(h, name)
 		}

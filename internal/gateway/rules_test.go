@@ -13,7 +13,7 @@ func TestRules(t *testing.T) {
 		rules    map[string]bool
 		drop     map[string]struct{}
 		prefixes []string
-	}{{up, notUp, notUpPrefixes}, {down, notDown, notDownPrefixes}} {
+	}{{goesUp, notUp, notUpPrefixes}, {comesDown, notDown, notDownPrefixes}} {
 		for name, ok := range c.rules {
 			if drop := listed(name, hopByHop, nil) || listed(name, c.drop, c.prefixes); ok == drop {
 				t.Errorf("%s passes: %v, by the lists %v", name, ok, !drop)

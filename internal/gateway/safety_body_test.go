@@ -113,8 +113,8 @@ func TestReadBody(t *testing.T) {
 			t.Errorf("%s: accept-encoding %q", name, accepts)
 		}
 	}
-	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(make([]byte, DefaultMaxBody)))
-	if got, f := readBody(httptest.NewRecorder(), r, 0, nil); f != nil || len(got) != DefaultMaxBody {
+	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(make([]byte, defaultMaxBody)))
+	if got, f := readBody(httptest.NewRecorder(), r, 0, nil); f != nil || len(got) != defaultMaxBody {
 		t.Errorf("the default limit: %d bytes, %v", len(got), f)
 	}
 }
@@ -127,12 +127,12 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 func TestPromisedBodyIsNotHeld(t *testing.T) {
 	t.Parallel()
 	for _, sent := range []int{0, 100, 70 << 10, 300 << 10} {
-		got, err := readAll(bytes.NewReader(make([]byte, sent)), DefaultMaxBody, DefaultMaxBody)
+		got, err := readAll(bytes.NewReader(make([]byte, sent)), defaultMaxBody, defaultMaxBody)
 		if err != nil || len(got) != sent || cap(got) > max(firstRead+1, 2*sent) {
 			t.Errorf("%d bytes came of 8 MiB: %d held, %v", sent, cap(got), err)
 		}
 	}
-	if got, err := readAll(strings.NewReader("{}"), 2, DefaultMaxBody); err != nil || cap(got) > 16 {
+	if got, err := readAll(strings.NewReader("{}"), 2, defaultMaxBody); err != nil || cap(got) > 16 {
 		t.Errorf("a body of two bytes holds %d: %v", cap(got), err)
 	}
 }
@@ -294,7 +294,7 @@ func TestSlowLorisAndBombsHoldNoMemory(t *testing.T) {
 	}
 	before := heap()
 	const slow = 500
-	head := "POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(DefaultMaxBody) + "\r\nExpect: 100-continue\r\n\r\n"
+	head := "POST /v1/messages HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(defaultMaxBody) + "\r\nExpect: 100-continue\r\n\r\n"
 	for range slow {
 		c, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {

@@ -19,8 +19,8 @@ func (t *try) settle(r Report, release bool) {
 	}
 	x := t.x
 	t.unhook()
-	if t.extend != nil {
-		t.extend.Stop()
+	if timer := t.extend.Load(); timer != nil {
+		timer.Stop()
 	}
 	r.FirstByte = t.firstByte
 	if t.sent {

@@ -152,6 +152,8 @@ func (b *meteredBody) Close() error {
 // drain reads an answer to its bill although nobody is there to hear it.
 func (b *meteredBody) drain() {
 	defer b.t.x.g.running.leave()
+	defer b.t.close()
+	defer b.from.Close()
 	p := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
 	for b.err == nil {
@@ -162,7 +164,4 @@ func (b *meteredBody) drain() {
 			b.err = b.end(err)
 		}
 	}
-	b.from.Close()
-	b.t.cancel()
-	b.t.x.g.drains.leave(b.t)
 }

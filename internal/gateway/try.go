@@ -83,9 +83,9 @@ type try struct {
 	up     *upstream
 	ctx    context.Context // of the call that goes up: not the agent's own, which may end before its answer is read to the end
 	cancel context.CancelFunc
-	unhook func() bool // takes the agent's going off the call
-	left   sync.Once   // the agent's going, told by its context or by a write that failed
-	extend *time.Timer
+	unhook func() bool                // takes the agent's going off the call
+	left   sync.Once                  // the agent's going, told by its context or by a write that failed
+	extend atomic.Pointer[time.Timer] // until the lease has to be extended
 
 	target     provider.Target
 	usageAsked bool  // the stream was asked for its usage by us
@@ -106,8 +106,8 @@ func (x *exchange) begin(g *Grant) *try {
 	t := &try{x: x, grant: *g, up: x.pool.upstreams[g.Provider], started: time.Now()}
 	t.ctx, t.cancel = context.WithCancel(context.WithoutCancel(x.ctx))
 	t.unhook = context.AfterFunc(x.ctx, t.leave)
-	if third := g.TTL / 3; third > 0 {
-		t.extend = time.AfterFunc(third, t.prolong)
+	if g.TTL > 0 {
+		t.extend.Store(time.AfterFunc(g.TTL/3, t.prolong))
 	}
 	if x.tried == 0 && x.queued == 0 {
 		x.overhead = max(time.Since(x.began)-g.Waited, 0)
@@ -145,7 +145,7 @@ func (t *try) prolong() {
 	case e != nil && (e.Code == arbiter.CodeNotFound || e.Code == arbiter.CodePrecondition):
 		t.x.g.log.Warn("lease of a running call has ended; what the call uses counts all the same", "lease", t.grant.ID, "error", err)
 	default:
-		t.extend.Reset(t.grant.TTL / 3)
+		t.extend.Store(time.AfterFunc(t.grant.TTL/3, t.prolong))
 	}
 }
 
