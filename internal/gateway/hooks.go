@@ -43,7 +43,7 @@ type Answered struct {
 	Class provider.Class
 	Dim   arbiter.Dim
 	Wait  time.Duration
-	// FirstByte is the time to the head of the answer.
+	// FirstByte is the time to the head of the answer; 0 for an error in the middle of one.
 	FirstByte time.Duration
 }
 
@@ -68,9 +68,14 @@ func (h *Hooks) ended(x *exchange) {
 }
 
 func (h *Hooks) upstream(t *try, status int, v provider.Verdict) {
-	if h.Upstream != nil {
-		h.Upstream(Answered{Provider: t.grant.Provider, Model: t.grant.Model, Status: status, Class: v.Class, Dim: v.Dim, Wait: v.Wait, FirstByte: t.firstByte})
+	if h.Upstream == nil {
+		return
 	}
+	a := Answered{Provider: t.grant.Provider, Model: t.grant.Model, Status: status, Class: v.Class, Dim: v.Dim, Wait: v.Wait, FirstByte: t.firstByte}
+	if v.Class != provider.NoError && t.metering.Load() {
+		a.FirstByte = 0 // told when the answer began
+	}
+	h.Upstream(a)
 }
 
 func (h *Hooks) failover(t *try) {
