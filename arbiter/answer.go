@@ -92,6 +92,40 @@ type Check struct {
 	ResetsAt int64
 }
 
+// LimitName names the limit as operators know it: "global", "provider/openai", "model/openai/gpt-5.4", "class/batch"; "" when there is none.
+func (c *Check) LimitName() string {
+	scope := c.ScopeName()
+	switch {
+	case scope != "":
+		return c.ScopeKind.String() + "/" + scope
+	case c.ScopeKind == KindGlobal && c.Unit == UnitNone:
+		return ""
+	}
+	return c.ScopeKind.String()
+}
+
+// ScopeName is whose limit it is: a model goes by its provider's name too, a nameless one by that alone. "" where the kind says it all.
+func (c *Check) ScopeName() string {
+	switch {
+	case c.Provider == "" || c.Provider == c.Scope:
+		return c.Scope
+	case c.Scope == "":
+		return c.Provider
+	}
+	return c.Provider + "/" + c.Scope
+}
+
+// UnitName is the word for what the figures count: "tokens", "requests", "slots" or "nano_usd"; "" without figures.
+func (c *Check) UnitName() string {
+	switch {
+	case c.Reason == ReasonSlots, c.Of == ReasonSlots:
+		return "slots"
+	case c.Unit == UnitNanos:
+		return "nano_usd"
+	}
+	return c.Unit.String()
+}
+
 // LeaseState is what an answer about a lease says of it.
 type LeaseState struct {
 	Lease           LeaseID

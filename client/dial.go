@@ -108,6 +108,26 @@ func WithGRPC(d ...grpc.DialOption) Option {
 // away shows there. Errors: a target or option that makes no sense.
 func Dial(target string, opts ...Option) (*Client, error) {
 	o := collect(opts)
+	conn, err := connect(target, o)
+	if err != nil {
+		return nil, err
+	}
+	c, err := build(conn, o)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("dial arbiter %q: %w", target, err)
+	}
+	c.conn = conn
+	return c, nil
+}
+
+// Connect makes the connection of Dial alone, for several clients on one: see
+// New. The caller closes it, after the clients.
+func Connect(target string, opts ...Option) (*grpc.ClientConn, error) {
+	return connect(target, collect(opts))
+}
+
+func connect(target string, o options) (*grpc.ClientConn, error) {
 	cred := insecure.NewCredentials()
 	if o.tls != nil {
 		cred = credentials.NewTLS(o.tls)
@@ -125,13 +145,7 @@ func Dial(target string, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial arbiter %q: %w", target, err)
 	}
-	c, err := build(conn, o)
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("dial arbiter %q: %w", target, err)
-	}
-	c.conn = conn
-	return c, nil
+	return conn, nil
 }
 
 // New makes a client over a connection of the caller, who closes it after the

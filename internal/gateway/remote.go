@@ -5,16 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
 	"github.com/token-budget-arbiter/tba/client"
@@ -63,21 +59,13 @@ func DialRemote(target string, o RemoteOptions) (*Remote, error) {
 	if o.Clients <= 0 {
 		o.Clients = DefaultRemoteClients
 	}
-	cred := insecure.NewCredentials()
+	opts := []client.Option{client.WithGRPC(o.GRPC...)}
 	if o.TLS != nil {
-		cred = credentials.NewTLS(o.TLS)
+		opts = append(opts, client.WithTLS(o.TLS))
 	}
-	conn, err := grpc.NewClient(target, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(cred),
-		// As client.Dial: the default backs off to two minutes, and agents would sleep through a restart.
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.5, MaxDelay: 2 * time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-		grpc.WithDisableRetry(),
-	}, o.GRPC...)...)
+	conn, err := client.Connect(target, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("dial arbiter %q: %w", target, err)
+		return nil, err
 	}
 	return &Remote{conn: conn, opts: o, byKey: map[string]*tenant{}}, nil
 }

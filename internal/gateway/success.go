@@ -65,11 +65,11 @@ func budgetLine(c *arbiter.Check, now time.Time) string {
 		return ""
 	}
 	var room [128]byte
-	b := append(room[:0], limitName(c)...)
+	b := append(room[:0], c.LimitName()...)
 	b = append(b, ";remaining="...)
 	b = strconv.AppendInt(b, max(c.Limit-c.Used-c.Held, 0), 10)
 	b = append(b, ";unit="...)
-	b = append(b, unitName(c)...)
+	b = append(b, c.UnitName()...)
 	if c.ResetsAt > now.UnixNano() {
 		b = append(b, ";resets="...)
 		b = time.Unix(0, c.ResetsAt).UTC().AppendFormat(b, time.RFC3339)

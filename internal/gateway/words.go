@@ -12,12 +12,12 @@ import (
 
 func detailOf(g *Grant, now time.Time) *detail {
 	c := &g.Check
-	x := &detail{Reason: c.Reason.String(), Budget: limitName(c), DecisionID: g.Decision}
+	x := &detail{Reason: c.Reason.String(), Budget: c.LimitName(), DecisionID: g.Decision}
 	if x.Budget != "" {
 		x.Scope = c.ScopeKind.String()
 	}
 	if c.Unit != arbiter.UnitNone {
-		x.figures = &figures{Unit: unitName(c), Limit: c.Limit, Used: c.Used, Held: c.Held, Asked: c.Asked}
+		x.figures = &figures{Unit: c.UnitName(), Limit: c.Limit, Used: c.Used, Held: c.Held, Asked: c.Asked}
 	}
 	if t, ok := resets(g, now); ok {
 		x.ResetsAt = t.Format(time.RFC3339)
@@ -35,36 +35,6 @@ func resets(g *Grant, now time.Time) (time.Time, bool) {
 		return time.Unix(0, g.Check.ResetsAt).UTC(), true
 	}
 	return time.Time{}, false
-}
-
-// limitName names a limit as the Admin API and `tba budgets` do: "global", "provider/openai", "class/batch".
-func limitName(c *arbiter.Check) string {
-	switch {
-	case c.Scope != "":
-		return c.ScopeKind.String() + "/" + scopeOf(c)
-	case c.ScopeKind == arbiter.KindGlobal && c.Unit == arbiter.UnitNone:
-		return ""
-	}
-	return c.ScopeKind.String()
-}
-
-// scopeOf is whose limit it is; a model goes by its provider's name too.
-func scopeOf(c *arbiter.Check) string {
-	if c.Provider != "" && c.Provider != c.Scope {
-		return c.Provider + "/" + c.Scope
-	}
-	return c.Scope
-}
-
-// unitName is the wire's word for what the figures count.
-func unitName(c *arbiter.Check) string {
-	switch {
-	case c.Reason == arbiter.ReasonSlots, c.Of == arbiter.ReasonSlots:
-		return "slots"
-	case c.Unit == arbiter.UnitNanos:
-		return "nano_usd"
-	}
-	return c.Unit.String()
 }
 
 // limitsOf are the ceilings of a refusal by a provider's window, as limit headers state them.
@@ -178,7 +148,7 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 func place(c *arbiter.Check) string {
 	switch {
 	case c.Scope != "":
-		return c.ScopeKind.String() + " " + scopeOf(c)
+		return c.ScopeKind.String() + " " + c.ScopeName()
 	case c.ScopeKind == arbiter.KindGlobal && c.Unit == arbiter.UnitNone:
 		return "every provider"
 	case c.ScopeKind == arbiter.KindGlobal:
@@ -194,7 +164,7 @@ func amounts(c *arbiter.Check) string {
 	if c.Unit == arbiter.UnitNanos {
 		return fmt.Sprintf("limit %s, used %s, held %s, asked %s", usd(c.Limit), usd(c.Used), usd(c.Held), usd(c.Asked))
 	}
-	return fmt.Sprintf("limit %d, used %d, held %d, asked %d %s", c.Limit, c.Used, c.Held, c.Asked, unitName(c))
+	return fmt.Sprintf("limit %d, used %d, held %d, asked %d %s", c.Limit, c.Used, c.Held, c.Asked, c.UnitName())
 }
 
 // usd prints nano-dollars exactly, with cents at least: "$0.25", "$0.0017207".

@@ -56,7 +56,7 @@ func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure
 	c := &a.Check
 	m.Reason = c.Reason.String()
 	m.Limit, m.Used, m.Held, m.Asked = c.Limit, c.Used, c.Held, c.Asked
-	m.LimitName, m.LimitUnit = limitName(c), limitUnit(c)
+	m.LimitName, m.LimitUnit = c.LimitName(), c.UnitName()
 	if c.ResetsAt > 0 {
 		m.ResetsAt = timestamppb.New(time.Unix(0, c.ResetsAt))
 	}
@@ -65,32 +65,6 @@ func toResponse(m *tbav1.LeaseResponse, a *arbiter.Answer, now int64, p pressure
 		m.TtlSeconds = int32(min((m.RetryAfterMs+999)/1000, 1<<31-1))
 	}
 	m.Message = explain(a, m)
-}
-
-// limitName names the limit that refused as Admin does: "global", "provider/openai", "class/batch".
-func limitName(c *arbiter.Check) string {
-	switch {
-	case c.ScopeKind == arbiter.KindGlobal && c.Scope == "":
-		if c.Unit == arbiter.UnitNone {
-			return ""
-		}
-		return arbiter.KindGlobal.String()
-	case c.Provider != "" && c.Scope != c.Provider:
-		return nodeName(c.ScopeKind, c.Provider, c.Scope)
-	case c.Scope == "":
-		return c.ScopeKind.String()
-	}
-	return c.ScopeKind.String() + "/" + c.Scope
-}
-
-func limitUnit(c *arbiter.Check) string {
-	switch {
-	case c.Reason == arbiter.ReasonSlots, c.Of == arbiter.ReasonSlots:
-		return "slots"
-	case c.Unit == arbiter.UnitNanos:
-		return "nano_usd"
-	}
-	return c.Unit.String()
 }
 
 // explain is the refusal in words: what, where, the figures, what to do.

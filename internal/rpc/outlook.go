@@ -27,7 +27,7 @@ func (s *Server) addLimits(m *tbav1.LeaseResponse, o *engine.Outcome, pool strin
 	l := &o.Answer.Lease
 	route.Rung, route.Class = arbiter.Rung{Provider: l.Provider, Model: l.Model}, l.Class
 	if c := seen.Tightest(route); c != nil {
-		state := &tbav1.LimitState{Name: limitName(c), Unit: limitUnit(c), Limit: c.Limit, Used: c.Used, Held: c.Held}
+		state := &tbav1.LimitState{Name: c.LimitName(), Unit: c.UnitName(), Limit: c.Limit, Used: c.Used, Held: c.Held}
 		if c.ResetsAt > 0 {
 			state.ResetsAt = timestamppb.New(time.Unix(0, c.ResetsAt))
 		}
