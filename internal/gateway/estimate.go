@@ -20,9 +20,11 @@ type estimator struct {
 // maxLearned bounds each map: names come from callers. Beyond it new names are not learned.
 const maxLearned = 4096
 
-// The ratio moves by a twentieth of the distance with each call, and stays within these bounds.
+// The ratio moves by a twentieth of the distance with each call, by less with a short one: what surrounds two words of prompt says nothing
+// of a long one. It stays within these bounds.
 const (
 	ratioWeight = 0.05
+	fullWeight  = 500 // tokens from which a call counts in full
 	minRatio    = 0.5
 	maxRatio    = 4
 )
@@ -78,7 +80,8 @@ func (e *estimator) observe(x *exchange, u *provider.Usage) {
 		}
 		if ok || len(e.ratios) < maxLearned {
 			seen := min(max(float64(real)/float64(x.estimated), minRatio), maxRatio) // one wild bill must not be all that is known
-			e.ratios[x.asked] = ratio + ratioWeight*(seen-ratio)
+			weight := ratioWeight * min(float64(x.estimated)/fullWeight, 1)
+			e.ratios[x.asked] = ratio + weight*(seen-ratio)
 		}
 	}
 	key := x.ask.Class + "\x00" + x.asked

@@ -101,7 +101,7 @@ func TestLearnedNamesAreBounded(t *testing.T) {
 		t.Errorf("a model beyond the bound has the ratio %v", got)
 	}
 	for range 100 {
-		billed(e, "class", "model-0", 100, 200, 10)
+		billed(e, "class", "model-0", 1000, 2000, 10)
 	}
 	if got := ratioOf(e, "model-0"); math.Abs(got-2) > 0.02 {
 		t.Errorf("a known model stopped to learn: %v", got)

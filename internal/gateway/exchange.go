@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -23,6 +24,7 @@ type exchange struct {
 	route
 	call provider.Call
 	body []byte
+	w    http.ResponseWriter
 	in   *http.Request // the agent's, with its headers
 	ask  *Ask
 	// until is when the call waits for room no more; retried says that this is the agent's own second try or later.
@@ -35,6 +37,7 @@ type exchange struct {
 	// onLadder is set when the call runs down a ladder.
 	onLadder *config.Ladder
 	asked    string // model or ladder as the agent wrote it
+	goesAs   string // the model as it goes up, where that is not as the agent wrote it; on a ladder the rung decides
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -67,7 +70,7 @@ func (x *exchange) open(w http.ResponseWriter, r *http.Request) *refusal {
 	}
 	if x.endpoint == nil && !x.models {
 		if !s.Passes(path) {
-			return refuseNotFound("unmetered_path", "%s %s cannot be metered, so it is not forwarded: name it under gateway.passthrough to let it through", r.Method, path)
+			return x.refuseUnmetered(r.Method, path)
 		}
 		x.endpoint = x.dialect.Passthrough()
 	}
@@ -117,26 +120,53 @@ func (x *exchange) parse(contentType string) *refusal {
 func (x *exchange) aim() *refusal {
 	p, a := x.pool, x.ask
 	x.asked = cmp.Or(x.route.ladder, x.route.model, x.call.Model)
-	if l, ok := p.Ladder(x.asked); ok {
+	l, ok := p.Ladder(x.asked)
+	switch {
+	case ok:
 		x.onLadder, a.Ladder = l, x.asked
-	} else if x.route.ladder != "" {
-		return refuseNotFound("unknown_ladder", "there is no ladder %q: add it under ladders", x.asked)
-	} else if x.asked != "" {
-		name, err := p.ModelID(x.pinned, x.asked)
-		if err != nil {
-			return refuseModel(err)
+	case x.dialect.Name() == provider.HTTP && x.pinned == "":
+		return refuseNotFound("unknown_ladder", "there is no ladder %q: call /tools/LADDER with one that the file has under ladders", x.asked)
+	case x.asked != "":
+		if f := x.aimAtModel(); f != nil {
+			return f
 		}
-		a.Model = name
+	case x.pinned == "" && !x.endpoint.Unbilled():
+		return refuseOwn(http.StatusBadRequest, provider.BadRequest, &no, "no_model", "the call names no model: name one, or a ladder")
 	}
 	a.Except = p.except(x.endpoint, x.pinned)
 	if len(a.Except) == len(p.upstreams) {
 		return refuseNotFound("no_provider", "no provider of pool %s serves %s", p.Name, x.path)
 	}
 	a.Except = slices.Clip(a.Except) // shared: it grows by copying
+	for name, up := range p.upstreams {
+		if up.isShut(x.began) && !slices.Contains(a.Except, name) {
+			a.Except = append(a.Except, name)
+		}
+	}
+	if len(a.Except) == len(p.upstreams) {
+		return refuseKeys()
+	}
 	x.until = x.began.Add(a.MaxWait)
 	x.estimate()
 	a.Ticket = x.g.seniority.recall(x)
 	return nil
+}
+
+// aimAtModel finds a model by its id, by another spelling of it, or as a rung is written: "provider/model" goes to that provider alone.
+func (x *exchange) aimAtModel() *refusal {
+	name, err := x.pool.ModelID(x.pinned, x.asked)
+	if err == nil {
+		x.ask.Model = name
+		return nil
+	}
+	at, id, ok := strings.Cut(x.asked, "/")
+	if ok && x.pool.upstreams[at] != nil && (x.pinned == "" || x.pinned == at) {
+		if name, err := x.pool.ModelID(at, id); err == nil {
+			x.ask.Model, x.pinned, x.goesAs = name, at, id
+			return nil
+		}
+	}
+	return refuseModel(err)
 }
 
 // estimate sets how many tokens the call may take.

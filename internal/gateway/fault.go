@@ -39,7 +39,9 @@ func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Respons
 // judge decides by the class of an error what becomes of the lease and of the call (docs/gateway.md, one call).
 func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	x := t.x
-	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, time.Now())
+	now := time.Now()
+	v := t.up.Dialect.Classify(resp.StatusCode, resp.Header, body, now)
+	t.up.repeats.judge(t.grant.Model, &v, now)
 	x.g.hooks.upstream(t, resp.StatusCode, v)
 	signal := signalOf(resp.StatusCode, &v)
 	answer := t.errorAnswer(resp, body, v)
@@ -50,6 +52,10 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 		return answer, anew // once without the option; it cost nothing
 	}
 	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
+	if v.Class == provider.Auth {
+		t.up.shut(now)
+		report.Outcome = arbiter.OutcomeCancelled // says nothing about the provider, only about our key
+	}
 	if v.Ambiguous {
 		guess := t.guess(report.Outcome)
 		guess.Signal = signal
@@ -77,11 +83,7 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 
 // signalOf is what the arbiter is told of an error.
 func signalOf(status int, v *provider.Verdict) arbiter.ProviderSignal {
-	s := arbiter.ProviderSignal{Status: int32(status), Dim: v.Dim, RetryAfter: int64(v.Wait), ModelOnly: modelOnly(v)}
-	if v.Class == provider.Auth && s.RetryAfter == 0 {
-		s.RetryAfter = int64(provider.KeyHold)
-	}
-	return s
+	return arbiter.ProviderSignal{Status: int32(status), Dim: v.Dim, RetryAfter: int64(v.Wait), ModelOnly: modelOnly(v)}
 }
 
 // modelOnly reports whether an account is used up for the model that was called alone: by a limit that opens by itself, not for want of money.

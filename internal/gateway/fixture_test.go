@@ -214,3 +214,17 @@ func (w *world) books() (b books) {
 	}
 	return b
 }
+
+// until waits for a condition that becomes true by itself.
+func (w *world) until(ok func() bool) {
+	w.t.Helper()
+	deadline, tick := time.After(10*time.Second), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			w.t.Fatal("it did not become true")
+		}
+	}
+}

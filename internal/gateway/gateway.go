@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ func (g *Gateway) Serves(path string) bool {
 // ServeHTTP carries one call.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	lastOnConnection(w, r)
-	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now()}
+	x := &exchange{g: g, settings: g.settings.Load(), began: time.Now(), w: w}
 	f := x.open(w, r)
 	if f == nil && !g.running.enter() {
 		f = refuseDraining()
@@ -110,24 +111,24 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.running.leave()
 	if x.models {
-		listModels(w, x.dialect, x.pool.names)
+		x.listModels(w)
 		return
 	}
 	defer x.close()
-	if resp := x.run(r.Context()); resp != nil { //nolint:bodyclose // carry closes it
-		x.carry(w, resp)
+	resp := x.run(r.Context()) //nolint:bodyclose // carry closes it
+	if resp == nil {
+		panic(http.ErrAbortHandler) // the agent has gone, or has half closed: nothing may look like an answer
 	}
+	x.carry(resp)
 }
 
 // carry gives an answer to the agent, every byte as soon as it is there. An answer that breaks off breaks off for the agent too, so
 // that its SDK can tell it from a whole one.
-func (x *exchange) carry(w http.ResponseWriter, resp *http.Response) {
+func (x *exchange) carry(resp *http.Response) {
 	defer resp.Body.Close()
 	x.status, x.refused = resp.StatusCode, resp.Header.Get(headerOrigin) == originArbiter
-	h := w.Header()
-	for name, values := range resp.Header {
-		h[name] = values
-	}
+	w := x.w
+	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	c := http.NewResponseController(w)
 	p := buffers.Get().(*[copySize]byte)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/token-budget-arbiter/tba/arbiter"
@@ -49,8 +50,8 @@ func refuseModel(err error) *refusal {
 }
 
 // refuseConfig is for a call that cannot be made as the gateway is configured: an operator's matter.
-func refuseConfig(name string, err error) *refusal {
-	return refuseOwn(http.StatusServiceUnavailable, provider.Unavailable, &no, "provider_config", "provider %s cannot be called as it is configured: %v", name, err)
+func refuseConfig(name string) *refusal {
+	return refuseOwn(http.StatusServiceUnavailable, provider.Unavailable, &no, "provider_config", "provider %s cannot be called as it is configured: an operator has to see to it", name)
 }
 
 // refuseUpstream is for a provider that did not answer. The cause is for the log: it names addresses.
@@ -62,6 +63,20 @@ func refuseUpstream(name string, timeout bool) *refusal {
 	f := refuseOwn(http.StatusServiceUnavailable, provider.Unavailable, &yes, "provider", "provider %s %s", name, what)
 	f.retryAfter = time.Second
 	return f
+}
+
+// refuseUnmetered is for a path of a provider that no endpoint of its dialect has, with the one that was probably meant.
+func (x *exchange) refuseUnmetered(method, path string) *refusal {
+	if e, _, ok := x.dialect.Endpoint(method, "/v1"+x.path); ok && e != nil {
+		return refuseNotFound("unmetered_path", "%s %s is no path of this dialect: did you mean %s?", method, path, strings.TrimSuffix(path, x.path)+"/v1"+x.path)
+	}
+	return refuseNotFound("unmetered_path", "%s %s cannot be metered, so it is not forwarded: name it under gateway.passthrough to let it through", method, path)
+}
+
+// refuseKeys is for a call all of whose providers have refused the gateway's credential lately.
+func refuseKeys() *refusal {
+	return refuseOwn(http.StatusServiceUnavailable, provider.Unavailable, &no, "provider_credential",
+		"no provider that could take the call accepts the gateway's credential: an operator has to see to it")
 }
 
 // refuseAccount is for a provider that refuses the gateway's own credential.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"net/http"
 	"strings"
 
@@ -18,7 +17,7 @@ type route struct {
 	pinned string
 	// ladder is the one that a tool's path names.
 	ladder string
-	// models asks for the list of models.
+	// models asks for the list of models, or for the one in the path.
 	models bool
 }
 
@@ -47,59 +46,12 @@ func (s *Settings) find(method, path string) (rt route, ok bool) {
 		rt.dialect, _ = provider.Lookup(provider.OpenAI)
 		return rt, false
 	}
-	if rt.models = method == http.MethodGet && (rt.path == "/v1/models" || rt.path == "/v1beta/models"); rt.models {
-		return rt, true
+	for _, list := range [...]string{"/v1/models", "/v1beta/models"} {
+		if rest, ok := strings.CutPrefix(rt.path, list); ok && method == http.MethodGet && kind != provider.HTTP && (rest == "" || rest[0] == '/') {
+			rt.models, rt.model = true, strings.TrimPrefix(rest, "/")
+			return rt, true
+		}
 	}
 	rt.endpoint, rt.model, _ = rt.dialect.Endpoint(method, rt.path)
 	return rt, true
-}
-
-// listModels answers GET models in the dialect: the ladders first, then every model of the file and the catalogue. No call goes up.
-func listModels(w http.ResponseWriter, d *provider.Dialect, names []string) {
-	var body any
-	switch d.Name() {
-	case provider.Gemini:
-		type model struct {
-			Name    string   `json:"name"`
-			Display string   `json:"displayName"`
-			Methods []string `json:"supportedGenerationMethods"`
-		}
-		list := []model{}
-		for _, n := range names {
-			list = append(list, model{"models/" + n, n, []string{"generateContent", "streamGenerateContent", "countTokens"}})
-		}
-		body = map[string]any{"models": list}
-	case provider.Anthropic:
-		type model struct {
-			Type    string `json:"type"`
-			ID      string `json:"id"`
-			Display string `json:"display_name"`
-			Created string `json:"created_at"`
-		}
-		list := []model{}
-		for _, n := range names {
-			list = append(list, model{"model", n, n, "1970-01-01T00:00:00Z"})
-		}
-		page := map[string]any{"data": list, "has_more": false, "first_id": nil, "last_id": nil}
-		if len(names) > 0 {
-			page["first_id"], page["last_id"] = names[0], names[len(names)-1]
-		}
-		body = page
-	default:
-		type model struct {
-			ID      string `json:"id"`
-			Object  string `json:"object"`
-			Created int64  `json:"created"`
-			Owner   string `json:"owned_by"`
-		}
-		list := []model{}
-		for _, n := range names {
-			list = append(list, model{n, "model", 0, "tba"})
-		}
-		body = map[string]any{"object": "list", "data": list}
-	}
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set(headerOrigin, originArbiter)
-	_ = json.NewEncoder(w).Encode(body) // whoever does not read it has gone
 }

@@ -253,10 +253,10 @@ func TestT45ACreditBalanceThatIsTooLow(t *testing.T) {
 	if first.Load() != 1 || second.Load() != 3 {
 		t.Errorf("asked %d and %d times", first.Load(), second.Load())
 	}
-	if list := w.events(arbiter.EventThrottled); len(list) != 1 || !list[0].Exhausted {
-		t.Errorf("events: %+v", list)
-	}
 	if b := w.settled(); b.spent != 3*18 {
 		t.Errorf("books: %+v", b)
+	}
+	if list := w.events(arbiter.EventThrottled); len(list) != 1 || !list[0].Exhausted {
+		t.Errorf("events: %+v", list)
 	}
 }

@@ -69,7 +69,8 @@ budget:
 	}
 }
 
-// A tool is free, and so the best score of all: a call that names no model never lands on it.
+// A tool is free, and so the best score of all: a call that names no model never lands on it. Where a provider is named its own default
+// serves; else there is nothing to price.
 func TestAToolIsNeverChosen(t *testing.T) {
 	t.Parallel()
 	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -78,8 +79,12 @@ func TestAToolIsNeverChosen(t *testing.T) {
 	})
 	tool := upstream(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s came to the tool", r.URL.Path) })
 	w := newWorld(t, setup{file: oneProvider(up, fmt.Sprintf(`    search: {kind: http, base_url: %s/api, allow_private: true, price: {input: 0, output: 0}}`, tool))})
+	nameless := strings.Replace(hello, `"model":"gpt-5.4",`, "", 1)
 	for range 10 {
-		if got := w.post("/v1/chat/completions", strings.Replace(hello, `"model":"gpt-5.4",`, "", 1)); got.status != http.StatusOK || got.header.Get("X-Tba-Provider") != "openai" {
+		if got := w.post("/v1/chat/completions", nameless); got.status != http.StatusBadRequest || !strings.Contains(got.body, "no_model") {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+		if got := w.post("/openai/v1/chat/completions", nameless); got.status != http.StatusOK || got.header.Get("X-Tba-Provider") != "openai" {
 			t.Fatalf("%d %v %s", got.status, got.header, got.body)
 		}
 	}

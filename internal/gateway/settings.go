@@ -25,10 +25,10 @@ type Settings struct {
 type poolSettings struct {
 	*config.Pool
 	upstreams map[string]*upstream
-	outputs   map[string]int64 // rungName → the model's own output cap
-	contexts  map[string]int64 // rungName → the longest prompt and answer together; none where the prompt's is unknown
-	names     []string         // of ladders and models, for GET models
-	excluded  sync.Map         // exclusion → []string
+	outputs   map[string]int64    // rungName → the model's own output cap
+	contexts  map[string]int64    // rungName → the longest prompt and answer together; none where the prompt's is unknown
+	models    map[string][]string // by provider
+	excluded  sync.Map            // exclusion → []string
 }
 
 // upstream is a provider with the way to it.
@@ -37,6 +37,8 @@ type upstream struct {
 	sends *transport
 	// refusesUsage says that it has refused stream_options before: it is not asked again.
 	refusesUsage atomic.Bool
+	refused      refusedKey
+	repeats      repeats
 }
 
 // exclusion is a reason not to go to some providers: they cannot serve the endpoint, or are not the one that the path is pinned to.
@@ -62,7 +64,7 @@ func NewSettings(c *config.Config) (*Settings, error) {
 }
 
 func newPoolSettings(pool *config.Pool, g *config.Gateway) (*poolSettings, error) {
-	p := &poolSettings{Pool: pool, upstreams: map[string]*upstream{}, outputs: map[string]int64{}, contexts: map[string]int64{}}
+	p := &poolSettings{Pool: pool, upstreams: map[string]*upstream{}, outputs: map[string]int64{}, contexts: map[string]int64{}, models: map[string][]string{}}
 	for i := range pool.Upstreams {
 		from := &pool.Upstreams[i]
 		d, ok := provider.Lookup(from.Kind)
@@ -87,17 +89,10 @@ func newPoolSettings(pool *config.Pool, g *config.Gateway) (*poolSettings, error
 				p.contexts[rungName(up.Name, m.Name)] = int64(m.MaxInput + m.MaxOutput)
 			}
 			if m.Name != "" {
-				p.names = append(p.names, m.Name)
+				p.models[up.Name] = append(p.models[up.Name], m.Name)
 			}
 		}
 	}
-	slices.Sort(p.names)
-	p.names = slices.Compact(p.names)
-	var ladders []string
-	for i := range pool.Ladders {
-		ladders = append(ladders, pool.Ladders[i].Name)
-	}
-	p.names = append(ladders, p.names...)
 	return p, nil
 }
 

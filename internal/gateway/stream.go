@@ -49,32 +49,34 @@ type meteredBody struct {
 
 // prime reads as far as the first event, so that an error there is still one that another rung can cure. nil: the answer has begun well.
 func (b *meteredBody) prime() *provider.Fault {
-	m, p := b.t.meter, buffers.Get().(*[copySize]byte)
+	p := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
-	for !m.Started() && b.err == nil {
-		n, err := b.from.Read(p[:])
-		b.take(m.Pass(p[:n]), err)
-		if f := m.Result().Fault; f != nil && f.First {
+	for !b.t.meter.Started() && b.err == nil {
+		out, err := b.next(p[:])
+		b.held = append(b.held, out...)
+		if f := b.t.meter.Result().Fault; f != nil && f.First {
+			b.err = err // nothing has gone on: another rung may cure it, so the lease is judge's to end
 			return f
 		}
+		b.over(err)
 	}
 	return nil
 }
 
-// take appends what may go on, and at the end of the answer what the meter still has.
-func (b *meteredBody) take(out []byte, err error) {
-	b.held = append(b.held, out...)
-	if err == nil {
-		return
-	}
+// next reads what comes and returns what of it may go on: a part of p, or the meter's own until it is asked again.
+func (b *meteredBody) next(p []byte) ([]byte, error) {
+	n, err := b.from.Read(p)
 	if errors.Is(err, io.EOF) {
-		b.held = append(b.held, b.t.meter.Finish()...)
+		return b.t.meter.Last(p[:n]), err
 	}
-	if f := b.t.meter.Result().Fault; f != nil && f.First {
-		b.err = err // nothing has gone on: another rung may cure it, so the lease is judge's to end
-		return
+	return b.t.meter.Pass(p[:n]), err
+}
+
+// over ends the answer when err is its end.
+func (b *meteredBody) over(err error) {
+	if err != nil {
+		b.err = b.end(err)
 	}
-	b.err = b.end(err)
 }
 
 // Read gives what may go on.
@@ -91,12 +93,12 @@ func (b *meteredBody) Read(p []byte) (int, error) {
 		if b.err != nil {
 			return 0, b.err
 		}
-		n, err := b.from.Read(p)
-		out := b.t.meter.Pass(p[:n])
+		out, err := b.next(p)
 		if err == nil && len(out) > 0 && &out[0] == &p[0] { // nearly always: nothing was held back or dropped
 			return len(out), nil
 		}
-		b.take(out, err)
+		b.held = append(b.held, out...)
+		b.over(err)
 	}
 }
 
@@ -157,11 +159,8 @@ func (b *meteredBody) drain() {
 	p := buffers.Get().(*[copySize]byte)
 	defer buffers.Put(p)
 	for b.err == nil {
-		n, err := b.from.Read(p[:])
-		b.t.meter.Pass(p[:n])
-		if b.held = nil; err != nil {
-			b.t.meter.Finish()
-			b.err = b.end(err)
-		}
+		_, err := b.next(p[:])
+		b.held = nil
+		b.over(err)
 	}
 }

@@ -62,7 +62,7 @@ func (t *try) fallThrough(resp *http.Response) (*http.Response, next) {
 	resp.Body.Close()
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	t.settle(Report{Outcome: arbiter.OutcomeOK, HasUsage: true}, false)
-	t.answer(resp)
+	t.answer(resp, false)
 	t.x.tried++
 	return resp, further
 }

@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -149,8 +151,6 @@ func (t *try) prolong() {
 	}
 }
 
-var errUnknownProvider = errors.New("it is not in this gateway's file")
-
 const (
 	extendTimeout    = 10 * time.Second
 	firstByteTimeout = time.Second
@@ -162,13 +162,15 @@ func (t *try) forward() (*http.Response, next) {
 	x := t.x
 	if t.up == nil { // the policy has a provider that the file of this process has not
 		t.settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
-		return refuseConfig(t.grant.Provider, errUnknownProvider).response(x.in, x.dialect), done
+		x.g.log.Error("the arbiter granted a provider that is not in this gateway's file", "provider", t.grant.Provider)
+		return refuseConfig(t.grant.Provider).response(x.in, x.dialect), further
 	}
 	req, err := t.request()
 	if err != nil {
 		t.settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
 		x.g.log.Error("call cannot be made", "provider", t.up.Name, "error", err)
-		return refuseConfig(t.up.Name, err).response(x.in, x.dialect), done
+		t.up.shut(time.Now())
+		return refuseConfig(t.up.Name).response(x.in, x.dialect), further
 	}
 	t.sent = true
 	resp, err := t.up.sends.RoundTrip(req)
@@ -202,7 +204,7 @@ func (t *try) forward() (*http.Response, next) {
 	}
 	t.metering.Store(true)
 	x.tried++
-	t.answer(resp)
+	t.answer(resp, true)
 	resp.Body = body
 	return resp, done
 }
@@ -224,12 +226,11 @@ func (t *try) request() (*http.Request, error) {
 	if t.target, ok = t.up.Dialect.Target(x.endpoint, x.path); !ok {
 		return nil, fmt.Errorf("provider %s does not serve %s", t.up.Name, x.path)
 	}
-	model := x.asked
-	var edit provider.Edit
+	model, edit := x.asked, provider.Edit{Model: x.goesAs}
 	if x.onLadder != nil {
-		model = g.Model
-		edit.Model = model
+		edit.Model = g.Model
 	}
+	model = cmp.Or(edit.Model, model)
 	t.cap = t.missingCap()
 	edit.MaxOutput = t.cap
 	t.usageAsked = t.asksUsage()
@@ -299,13 +300,19 @@ func (x *exchange) mayTry() bool { return !x.retried && x.failed < x.pool.MaxAtt
 // headerOutputCap tells an agent that a cap was put into its call.
 const headerOutputCap = "X-Tba-Output-Cap"
 
-// answer puts what the agent should know on a good answer.
-func (t *try) answer(resp *http.Response) {
+// answer puts what the agent should know on a good answer. final says that no other answer can take its place.
+func (t *try) answer(resp *http.Response, final bool) {
 	x := t.x
 	incoming(resp.Header)
-	succeed(resp.Header, &t.grant, x.dialect, time.Now())
+	h := resp.Header
+	if final { // straight to where they are sent from
+		h = x.w.Header()
+		maps.Copy(h, resp.Header)
+		resp.Header = nil
+	}
+	succeed(h, &t.grant, x.dialect, time.Now())
 	if t.cap > 0 {
-		resp.Header[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
+		h[headerOutputCap] = []string{strconv.FormatInt(t.cap, 10)}
 	}
 	x.g.hooks.upstream(t, resp.StatusCode, provider.Verdict{})
 }

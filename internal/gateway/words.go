@@ -105,7 +105,7 @@ func sentence(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 			b.WriteString("No provider that could take the call understands the API of this path")
 		}
 	case arbiter.ReasonExhausted:
-		fmt.Fprintf(&b, "The account behind %s is used up, or its key is refused", where)
+		fmt.Fprintf(&b, "Calls to %s are shut off by its provider: the account is used up, or the wait it named is a long one", where)
 	default:
 		b.WriteString("The arbiter refused the call")
 	}
@@ -133,7 +133,7 @@ func advice(g *Grant, f *refusal, now time.Time, o refuseOptions) string {
 	case c.Reason == arbiter.ReasonExhausted && known:
 		return fmt.Sprintf("It is tried again at %s, or when the operator has looked after the account; do not retry before.", until.Format(time.RFC3339))
 	case c.Reason == arbiter.ReasonExhausted:
-		return "It opens again when the operator has looked after the account; do not retry."
+		return "It opens again by itself or when the operator has looked after the account; do not retry."
 	case known && f.kind == provider.QuotaExhausted:
 		return fmt.Sprintf("It is renewed at %s; do not retry before, or ask the operator for a larger budget.", until.Format(time.RFC3339))
 	case known:

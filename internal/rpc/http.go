@@ -33,7 +33,7 @@ func (s *Server) HTTP(other http.Handler) http.Handler {
 	api.HandleFunc("GET /api/v1/backpressure", s.serveSSE)
 	s.mountReads(api)
 	api.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeProblem(w, r, arbiter.Errorf(arbiter.CodeNotFound, "no_such_path", "%s %s is not served here: calls are POST /tba.v1.TokenBudgetArbiter/RequestLease and the like, reads GET /api/v1/status", r.Method, cut(r.URL.Path)))
+		writeProblem(w, r, arbiter.Errorf(arbiter.CodeNotFound, "no_such_path", "%s %s is not served here: calls are POST /tba.v1.TokenBudgetArbiter/RequestLease and the like, reads GET /api/v1/status, calls to models go under /v1, /anthropic, /gemini, /tools or the name of a provider of the file", r.Method, cut(r.URL.Path)))
 	})
 	mux := http.NewServeMux()
 	for _, prefix := range []string{"/tba.v1.TokenBudgetArbiter/", "/" + bareName + "/", "/tba.v1.Admin/", "/api/v1/"} {
