@@ -112,6 +112,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer g.running.leave()
 	if x.models {
 		x.listModels(w)
+		g.hooks.ended(x)
 		return
 	}
 	defer x.close()

@@ -34,9 +34,10 @@ func (p *poolSettings) modelsFor(d *provider.Dialect, pinned string) []string {
 // listModels answers GET models in the dialect. No call goes up.
 func (x *exchange) listModels(w http.ResponseWriter) {
 	names := x.pool.modelsFor(x.dialect, x.pinned)
-	var one bool
-	if one = x.model != ""; one {
+	one := x.model != ""
+	if one {
 		if !slices.Contains(names, x.model) {
+			x.status, x.refused = http.StatusNotFound, true
 			refuseNotFound("unknown_model", "there is no model and no ladder %q on this path", x.model).write(w, x.dialect)
 			return
 		}
@@ -61,6 +62,7 @@ func (x *exchange) listModels(w http.ResponseWriter) {
 	default:
 		body = map[string]any{"object": "list", "data": list}
 	}
+	x.status = http.StatusOK
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set(headerOrigin, originArbiter)

@@ -154,6 +154,11 @@ func (b *meteredBody) Close() error {
 // drain reads an answer to its bill although nobody is there to hear it.
 func (b *meteredBody) drain() {
 	defer b.t.x.g.running.leave()
+	defer func() {
+		if fault := recover(); fault != nil { // in a handler net/http would catch it: one odd answer must not end the process
+			b.t.x.g.log.Error("drain broke off", "provider", b.t.up.Name, "error", fault)
+		}
+	}()
 	defer b.t.close()
 	defer b.from.Close()
 	p := buffers.Get().(*[copySize]byte)
