@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,49 +10,70 @@ import (
 	"github.com/token-budget-arbiter/tba/internal/provider"
 )
 
-// refusedKey remembers that a provider's credential, as this gateway has it, does not work: refused by the provider, or not readable. It is
-// this gateway's matter alone: another one, or an agent that calls by itself, may have a key that works, so the arbiter is not told. The
-// zero value is a key of which nothing bad is known. Safe for concurrent use.
-type refusedKey struct {
-	until atomic.Int64 // Unix ns; 0: it works as far as is known
+// refusedKeys remembers for which models of a provider its credential, as this gateway has it, does not work: the provider refused it there,
+// or it cannot be read. It is this gateway's matter alone: another one, or an agent that calls by itself, may have a key that works, so the
+// arbiter is not told. And it is a matter of one model, because a key may be good for some models and not for others. The zero value is a
+// key of which nothing bad is known. Safe for concurrent use.
+type refusedKeys struct {
+	some atomic.Bool // whether by has any
 
-	mu  sync.Mutex
-	sum uint64 // of the key that was refused, 0 for one that could not be read
+	mu sync.Mutex
+	by map[string]badKey // by model
+}
+
+// badKey is a key that was refused: its sum, unread for one that could not be read, and until when it is not sent again.
+type badKey struct {
+	sum   uint64
+	until time.Time
 }
 
 var keySeed = maphash.MakeSeed()
 
-// readKey is a sum of the key as it is now, 0 when it cannot be read.
-func (up *upstream) readKey() uint64 {
+const unread = 0
+
+func sumOf(key string) uint64 { return maphash.String(keySeed, key) | 1 }
+
+// keySum is the sum of the key as it is now.
+func (up *upstream) keySum() uint64 {
 	if up.Key == nil {
-		return 1
+		return sumOf("")
 	}
 	key, err := up.Key()
 	if err != nil {
-		return 0
+		return unread
 	}
-	return maphash.String(keySeed, key) | 1
+	return sumOf(key)
 }
 
-// shut keeps calls away from a provider that refused our key, until the key is another one or somebody may have mended it at the provider.
-func (up *upstream) shut(now time.Time) {
+// shut keeps calls of a model away from a provider that refused the key of that sum, until the key is another one or somebody may have
+// mended it at the provider.
+func (up *upstream) shut(model string, sum uint64, now time.Time) {
 	up.refused.mu.Lock()
 	defer up.refused.mu.Unlock()
-	up.refused.sum = up.readKey()
-	up.refused.until.Store(now.Add(provider.KeyHold).UnixNano())
+	if up.refused.by == nil {
+		up.refused.by = map[string]badKey{}
+	}
+	up.refused.by[model] = badKey{sum, now.Add(provider.KeyHold)}
+	up.refused.some.Store(true)
 }
 
-// isShut reports whether calls are kept away. A key that was replaced opens the provider at once.
-func (up *upstream) isShut(now time.Time) bool {
-	until := up.refused.until.Load()
-	if until == 0 {
-		return false
+// exceptShut adds the rungs to except that calls are kept away from. A key that was replaced opens them at once.
+func (up *upstream) exceptShut(except []string, now time.Time) []string {
+	if !up.refused.some.Load() {
+		return except
 	}
 	up.refused.mu.Lock()
 	defer up.refused.mu.Unlock()
-	if now.UnixNano() < until && up.readKey() == up.refused.sum {
-		return true
+	sum := up.keySum()
+	for model, r := range up.refused.by {
+		rung := rungName(up.Name, model)
+		switch {
+		case r.sum != sum || !now.Before(r.until):
+			delete(up.refused.by, model)
+		case !slices.Contains(except, rung) && !slices.Contains(except, up.Name):
+			except = append(except, rung)
+		}
 	}
-	up.refused.until.Store(0)
-	return false
+	up.refused.some.Store(len(up.refused.by) > 0)
+	return except
 }

@@ -37,6 +37,7 @@ type exchange struct {
 	// onLadder is set when the call runs down a ladder.
 	onLadder *config.Ladder
 	asked    string // model or ladder as the agent wrote it
+	keyless  bool   // rungs are left out because their key does not work
 	goesAs   string // the model as it goes up, where that is not as the agent wrote it; on a ladder the rung decides
 
 	ctx    context.Context
@@ -138,14 +139,11 @@ func (x *exchange) aim() *refusal {
 		return refuseNotFound("no_provider", "no provider of pool %s serves %s", p.Name, x.path)
 	}
 	a.Except = slices.Clip(a.Except) // shared: it grows by copying
-	for name, up := range p.upstreams {
-		if up.isShut(x.began) && !slices.Contains(a.Except, name) {
-			a.Except = append(a.Except, name)
-		}
+	open := len(a.Except)
+	for _, up := range p.upstreams {
+		a.Except = up.exceptShut(a.Except, x.began)
 	}
-	if len(a.Except) == len(p.upstreams) {
-		return refuseKeys()
-	}
+	x.keyless = len(a.Except) > open
 	x.until = x.began.Add(a.MaxWait)
 	x.estimate()
 	a.Ticket = x.g.seniority.recall(x)

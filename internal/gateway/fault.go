@@ -29,10 +29,7 @@ func (t *try) faulted(resp *http.Response, fault *provider.Fault) (*http.Respons
 	resp.StatusCode = fault.Status
 	resp.Header.Set("Content-Type", "application/json")
 	resp.Body = io.NopCloser(bytes.NewReader(fault.Body))
-	if t.up.Key != nil {
-		key, _ := t.up.Key() // it was there when the call went up
-		withoutKey(resp, key)
-	}
+	withoutKey(resp, t.key)
 	return t.refused(resp)
 }
 
@@ -53,7 +50,8 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 	}
 	report := Report{Outcome: v.Class.Outcome(), Signal: signal}
 	if v.Class == provider.Auth {
-		t.up.shut(now)
+		t.up.shut(t.grant.Model, sumOf(t.key), now)
+		x.keyless = true
 		report.Outcome = arbiter.OutcomeCancelled // says nothing about the provider, only about our key
 	}
 	if v.Ambiguous {
@@ -69,9 +67,14 @@ func (t *try) judge(resp *http.Response, body []byte) (*http.Response, next) {
 			return answer, again
 		}
 		x.g.seniority.remember(x, x.ask.Ticket) // its SDK may come back
-	case provider.Overload, provider.Provider, provider.Exhausted, provider.Auth:
-		if v.Class == provider.Auth || v.Class == provider.Exhausted {
-			x.g.log.Error("provider refuses our account", "provider", t.up.Name, "class", v.Class.String(), "rule", v.Rule, "code", v.Code)
+	case provider.Auth:
+		x.g.log.Error("provider refuses our key", "provider", t.up.Name, "model", t.grant.Model, "rule", v.Rule, "code", v.Code)
+		if x.tried++; !x.retried { // spends no try: it cost nothing, and each such rung is asked once
+			return answer, further
+		}
+	case provider.Overload, provider.Provider, provider.Exhausted:
+		if v.Class == provider.Exhausted {
+			x.g.log.Error("provider shuts off our account", "provider", t.up.Name, "model", t.grant.Model, "rule", v.Rule, "code", v.Code)
 		}
 		x.tried++
 		if x.failed++; x.mayTry() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/provider"
@@ -35,6 +36,9 @@ func (p *poolSettings) modelsFor(d *provider.Dialect, pinned string) []string {
 func (x *exchange) listModels(w http.ResponseWriter) {
 	names := x.pool.modelsFor(x.dialect, x.pinned)
 	one := x.model != ""
+	if at, id, ok := strings.Cut(x.model, "/"); ok && x.pool.upstreams[at] != nil && (x.pinned == "" || x.pinned == at) { // as a rung is written
+		names, x.model = x.pool.modelsFor(x.dialect, at), id
+	}
 	if one {
 		if !slices.Contains(names, x.model) {
 			x.status, x.refused = http.StatusNotFound, true

@@ -22,6 +22,7 @@ func TestModels(t *testing.T) {
 		{"/mistral/v1/models", []string{`"chat"`, `"mistral-small-2603"`}},
 		{"/v1/models/gpt-5.4", []string{`"gpt-5.4"`}},
 		{"/v1/models/chat", []string{`"chat"`}},
+		{"/v1/models/openai/gpt-5.4", []string{`"gpt-5.4"`}},
 		{"/gemini/v1beta/models/gemini-3.5-flash", []string{`"gemini-3.5-flash"`}},
 	} {
 		got := w.send(t.Context(), http.MethodGet, c.path, "")

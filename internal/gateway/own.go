@@ -70,6 +70,16 @@ func (x *exchange) refuseUnmetered(method, path string) *refusal {
 	if e, _, ok := x.dialect.Endpoint(method, "/v1"+x.path); ok && e != nil {
 		return refuseNotFound("unmetered_path", "%s %s is no path of this dialect: did you mean %s?", method, path, strings.TrimSuffix(path, x.path)+"/v1"+x.path)
 	}
+	if _, _, ok := x.dialect.Endpoint(http.MethodPost, x.path); ok {
+		return refuseNotFound("unmetered_path", "%s %s is no call: use POST", method, path)
+	}
+	for _, name := range [...]string{provider.Anthropic, provider.Gemini} {
+		if d, _ := provider.Lookup(name); x.pinned == "" {
+			if _, _, ok := d.Endpoint(method, path); ok {
+				return refuseNotFound("unmetered_path", "%s %s is no path of this dialect: did you mean /%s%s?", method, path, name, path)
+			}
+		}
+	}
 	return refuseNotFound("unmetered_path", "%s %s cannot be metered, so it is not forwarded: name it under gateway.passthrough to let it through", method, path)
 }
 

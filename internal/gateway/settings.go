@@ -37,7 +37,7 @@ type upstream struct {
 	sends *transport
 	// refusesUsage says that it has refused stream_options before: it is not asked again.
 	refusesUsage atomic.Bool
-	refused      refusedKey
+	refused      refusedKeys
 	repeats      repeats
 }
 

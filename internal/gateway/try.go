@@ -49,6 +49,9 @@ func (x *exchange) run(client context.Context) *http.Response {
 			return x.refuse(refuseError(err))
 		case grant.Status != arbiter.Granted:
 			x.g.seniority.remember(x, grant.Ticket)
+			if x.keyless && grant.Check.Reason == arbiter.ReasonNoRung {
+				return x.refuse(refuseKeys())
+			}
 			return x.refuse(refuseGrant(&grant, x.dialect, time.Now(), x.refuseOptions()))
 		}
 		t := x.begin(&grant)
@@ -90,9 +93,10 @@ type try struct {
 	extend atomic.Pointer[time.Timer] // until the lease has to be extended
 
 	target     provider.Target
-	usageAsked bool  // the stream was asked for its usage by us
-	cap        int64 // the output cap that was put into the call; 0: none
-	sent       bool  // the request may have reached the provider
+	key        string // the provider's, as it was sent
+	usageAsked bool   // the stream was asked for its usage by us
+	cap        int64  // the output cap that was put into the call; 0: none
+	sent       bool   // the request may have reached the provider
 	started    time.Time
 	firstByte  time.Duration
 	meter      *provider.Meter
@@ -169,7 +173,8 @@ func (t *try) forward() (*http.Response, next) {
 	if err != nil {
 		t.settle(Report{Outcome: arbiter.OutcomeNotSent}, true)
 		x.g.log.Error("call cannot be made", "provider", t.up.Name, "error", err)
-		t.up.shut(time.Now())
+		t.up.shut(t.grant.Model, unread, time.Now())
+		x.keyless = true
 		return refuseConfig(t.up.Name).response(x.in, x.dialect), further
 	}
 	t.sent = true
@@ -239,7 +244,11 @@ func (t *try) request() (*http.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	return outgoing(t.ctx, x.in, &t.up.Upstream, x.endpoint, t.target, model, body)
+	req, err := outgoing(t.ctx, x.in, &t.up.Upstream, x.endpoint, t.target, model, body)
+	if err == nil {
+		t.key = provider.Credential(req.Header, "")
+	}
+	return req, err
 }
 
 // missingCap is the output cap of a call that has none: what a lease holds must bound what the answer can cost. 0 where the call or the

@@ -260,7 +260,7 @@ func toEvent(e *engine.Event, pool string) *tbav1.Event {
 	case arbiter.EventThrottled:
 		if m.Reason = "provider_limit"; e.Exhausted {
 			m.Reason = "provider_account"
-			m.Message = fmt.Sprintf("the account at %s is used up, or its key is refused: shut for %d ms", rungName(e.Provider, e.Model), m.RetryAfterMs)
+			m.Message = fmt.Sprintf("the account at %s is used up, its key is refused, or the wait it named is a long one: shut for %d ms", rungName(e.Provider, e.Model), m.RetryAfterMs)
 			break
 		}
 		m.Message = fmt.Sprintf("%s said that its own limit%s is reached and asked to wait %d ms", rungName(e.Provider, e.Model), spaced(m.Dimension), m.RetryAfterMs)

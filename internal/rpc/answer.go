@@ -79,7 +79,7 @@ func explain(a *arbiter.Answer, m *tbav1.LeaseResponse) string {
 	case arbiter.ReasonHold:
 		fmt.Fprintf(&b, "%s asked to wait", orThis(m.LimitName))
 	case arbiter.ReasonExhausted:
-		fmt.Fprintf(&b, "the account at %s is used up, or its key is refused", orThis(m.LimitName))
+		fmt.Fprintf(&b, "the account at %s is used up, its key is refused, or the wait it named is a long one", orThis(m.LimitName))
 	case arbiter.ReasonQueue:
 		b.WriteString("older or higher requests wait for the same room")
 	case arbiter.ReasonNoRung:
