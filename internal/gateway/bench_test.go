@@ -54,6 +54,7 @@ func role() (func() error, bool) {
 
 // part is a process of a benchmark.
 type part struct {
+	name string
 	url  string
 	stop func()
 }
@@ -79,7 +80,7 @@ func launch(b *testing.B, name string, env ...string) *part {
 	if err != nil {
 		b.Fatalf("%s said nothing: %v", name, err)
 	}
-	p := &part{url: strings.TrimSpace(line), stop: sync.OnceFunc(func() { in.Close(); _ = cmd.Wait() })}
+	p := &part{name: name, url: strings.TrimSpace(line), stop: sync.OnceFunc(func() { in.Close(); _ = cmd.Wait() })}
 	b.Cleanup(p.stop)
 	return p
 }
@@ -158,7 +159,10 @@ func serveBare() error {
 		FlushInterval: -1,
 		BufferPool:    copyBuffers{&sync.Pool{New: func() any { return make([]byte, 16<<10) }}},
 	}
-	return listen(p)
+	return listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // without it some streamed answers break off
+		p.ServeHTTP(w, r)
+	}))
 }
 
 type copyBuffers struct{ pool *sync.Pool }
@@ -254,7 +258,7 @@ func drive(b *testing.B, c *http.Client, p *part, n int, span time.Duration, bod
 				at := time.Now()
 				first, err := once(c, p.url, body)
 				if err != nil {
-					b.Error(err)
+					b.Errorf("%s: %v", p.name, err)
 					return
 				}
 				whole, firsts = append(whole, time.Since(at)), append(firsts, first)
