@@ -132,10 +132,10 @@ func (x *exchange) carry(resp *http.Response) {
 	maps.Copy(w.Header(), resp.Header)
 	w.WriteHeader(resp.StatusCode)
 	c := http.NewResponseController(w)
-	p := buffers.Get().(*[copySize]byte)
-	defer buffers.Put(p)
+	p, giveBack := x.buffer()
+	defer giveBack()
 	for {
-		n, err := resp.Body.Read(p[:])
+		n, err := resp.Body.Read(p)
 		if n > 0 {
 			if _, gone := w.Write(p[:n]); gone != nil {
 				return
@@ -153,7 +153,22 @@ func (x *exchange) carry(resp *http.Response) {
 	}
 }
 
-// buffers are what answers are copied through.
-var buffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+// buffers are what answers are copied through; streams, which are open for long and come in small pieces, have smaller ones.
+var (
+	buffers       = sync.Pool{New: func() any { return new([copySize]byte) }}
+	streamBuffers = sync.Pool{New: func() any { return new([streamSize]byte) }}
+)
 
-const copySize = 16 << 10
+const (
+	copySize   = 16 << 10
+	streamSize = 4 << 10
+)
+
+func (x *exchange) buffer() (p []byte, giveBack func()) {
+	if x.call.Stream {
+		b := streamBuffers.Get().(*[streamSize]byte)
+		return b[:], func() { streamBuffers.Put(b) }
+	}
+	b := buffers.Get().(*[copySize]byte)
+	return b[:], func() { buffers.Put(b) }
+}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -39,6 +40,33 @@ func (m *Meter) chat(doc gjson.Result) eventKind {
 		return eventUsageOnly
 	}
 	return eventPlain
+}
+
+var (
+	deltaBegins = []byte(`"delta":{"content":"`)
+	notFinished = []byte(`"finish_reason":null`)
+)
+
+// plainDelta reads, without parsing it, the chunk that nearly every event of a chat stream is: one choice with one piece of text, no finish
+// and no usage. It is known by its braces: two are open before the delta and none opens after it, so that there is no other object in it.
+// false: it may be something else, or its text has escapes, and has to be parsed.
+func (m *Meter) plainDelta(data []byte) bool {
+	at := bytes.Index(data, deltaBegins)
+	if at < 0 || m.model == "" { // the first chunk tells the model
+		return false
+	}
+	before, text := data[:at], data[at+len(deltaBegins):]
+	end := bytes.IndexByte(text, '"')
+	if end < 0 || bytes.IndexByte(text[:end], '\\') >= 0 {
+		return false
+	}
+	after := text[end:]
+	if bytes.Count(before, []byte("{")) != 2 || bytes.IndexByte(after, '{') >= 0 || !bytes.Contains(after, notFinished) ||
+		bytes.Contains(before, []byte("error")) || bytes.Contains(after, []byte("error")) {
+		return false
+	}
+	m.text += int64(end)
+	return true
 }
 
 func (m *Meter) choice(c gjson.Result) {

@@ -129,6 +129,9 @@ func (m *Meter) take(ev event) {
 		m.start()
 		return
 	}
+	if m.started && !ev.failed && m.e.answer == answerChat && m.plainDelta(data) {
+		return
+	}
 	suspect := ev.failed || bytes.Contains(data, []byte("error")) || m.e.answer == answerResponses && bytes.Contains(data, []byte("failed"))
 	doc, ok := document(data, suspect || ev.tail)
 	if !ok {
