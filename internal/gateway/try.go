@@ -211,6 +211,7 @@ func (t *try) forward() (*http.Response, next) {
 	x.tried++
 	t.answer(resp, true)
 	resp.Body = body
+	x.body = nil // no other try needs it
 	return resp, done
 }
 

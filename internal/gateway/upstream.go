@@ -95,6 +95,7 @@ func newTransport(o transportOptions) *transport {
 		TLSClientConfig:        config,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		DisableCompression:     true,
+		WriteBufferSize:        2 << 10, // headers and a short prompt in one write; a call holds it while its answer streams
 		MaxIdleConns:           2 * idlePerHost,
 		MaxIdleConnsPerHost:    idlePerHost,
 		IdleConnTimeout:        idle,
