@@ -6,12 +6,14 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/token-budget-arbiter/tba/internal/config"
 	"github.com/token-budget-arbiter/tba/internal/gateway"
 	"github.com/token-budget-arbiter/tba/internal/identity"
 	"github.com/token-budget-arbiter/tba/internal/ops"
 	"github.com/token-budget-arbiter/tba/internal/provider"
+	"github.com/token-budget-arbiter/tba/internal/rpc"
 )
 
 // proxy is the gateway with what this program adds: its metrics, and where its providers are.
@@ -137,6 +139,12 @@ func outcomeOf(e gateway.Ended) string {
 	return "ok"
 }
 
+// Times of the gateway's calls. There is none for a whole call: a model may write for an hour. Each part has its own.
+const (
+	bodyWithin  = time.Minute      // for a request body, which may be megabytes
+	writeWithin = 30 * time.Second // for one write: an agent that takes nothing for longer is cut off, and its call settled
+)
+
 // apiPath reports whether a path is the arbiter's own API. No provider is named so: config refuses it.
 func apiPath(path string) bool {
 	return strings.HasPrefix(path, "/tba.v1.") || strings.HasPrefix(path, "/api/")
@@ -146,7 +154,7 @@ func apiPath(path string) bool {
 func (p *proxy) before(next http.Handler) http.Handler {
 	// A page of another origin can make a browser post here without asking first; no SDK does.
 	cross := http.NewCrossOriginProtection()
-	calls := patient(p)
+	calls := rpc.Deadlines(p, bodyWithin, writeWithin)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if apiPath(r.URL.Path) || !p.Serves(r.URL.Path) {
 			next.ServeHTTP(w, r)

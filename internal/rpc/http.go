@@ -2,8 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -54,17 +52,16 @@ func NewHTTPServer(handler http.Handler) *http.Server {
 
 // bounded limits an address, a body and each write.
 func (s *Server) bounded(next http.Handler) http.Handler {
+	timed := Deadlines(next, bodyTimeout, writeTimeout)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if wait, ok := s.gate.addresses.Load().TakeHost(r.RemoteAddr); !ok {
 			s.refuse(w, r, rateLimited(wait))
 			return
 		}
-		out := &deadlineWriter{ResponseWriter: w, control: http.NewResponseController(w)}
 		if r.Body != nil && r.Body != http.NoBody {
-			_ = out.control.SetReadDeadline(time.Now().Add(bodyTimeout)) // a connection without deadlines, as in tests, just has none
-			r.Body = &deadlineBody{ReadCloser: http.MaxBytesReader(w, r.Body, maxMessage+1), control: out.control}
+			r.Body = http.MaxBytesReader(w, r.Body, maxMessage+1)
 		}
-		next.ServeHTTP(out, r)
+		timed.ServeHTTP(w, r)
 	})
 }
 
@@ -121,39 +118,6 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, e *arbiter.Error
 		return
 	}
 	writeProblem(w, r, e)
-}
-
-// deadlineWriter gives each write its own deadline, so that a reader that stalls frees its goroutine while long waits and streams live on.
-type deadlineWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-}
-
-func (w *deadlineWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (w *deadlineWriter) Write(p []byte) (int, error) {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	return w.ResponseWriter.Write(p)
-}
-
-// Flush lets streams send what they have.
-func (w *deadlineWriter) Flush() {
-	_ = w.control.SetWriteDeadline(time.Now().Add(writeTimeout))
-	_ = w.control.Flush()
-}
-
-// deadlineBody lifts the read deadline once the body is complete: from then on the server reads only to notice that the client left.
-type deadlineBody struct {
-	io.ReadCloser
-	control *http.ResponseController
-}
-
-func (b *deadlineBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) {
-		_ = b.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 // hostAddr is a remote address as net/http writes it.
